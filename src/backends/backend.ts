@@ -7,28 +7,27 @@ import type { FailureReason } from './failure-reason.ts'
 
 export interface BackendCall {
   endpoint: EndpointPath
-  /** The request: the very bytes to send (a JSON object). */
+  /** The bytes of the request body (a JSON object), sent unchanged. */
   body: Uint8Array
-  /** Whose request it is: connections carry the requests of one project only. */
+  /** The project of the request: a connection carries the requests of one project only. */
   project_id: string
-  /** Aborts the attempt: the window closed, or the worker gives up. */
+  /** Aborts the attempt because the completion window closed or the worker cancels it. */
   signal?: AbortSignal
-  /** The W3C trace context of the request, as a header. */
+  /** The W3C trace context of the request, the value of its `traceparent` header. */
   traceparent?: string | null
 }
 
 /**
- * What came of one attempt.
- * - `answered`: `body` is the answer's JSON as received, which is the caller's from then on, `answer` what was found in it.
- * - `refused`: this request will never succeed here; the line fails with `code`.
- * - `throttled`: the upstream has no room now (429, 503 with Retry-After, overloaded): try later, send less.
- * - `failed`: it broke (5xx, timeout, broken connection, garbage): worth another attempt, a strike for the circuit.
+ * The outcome of one attempt at a request.
+ * - `answered`: `body` is the JSON of the answer as received, owned by the caller from then on; `answer` its parsed parts.
+ * - `refused`: the request can never succeed at this server; the line fails with `code`.
+ * - `throttled`: the server has no room now (429, 503 with Retry-After, overloaded): try later, send less.
+ * - `failed`: the server broke (5xx, timeout, broken connection, garbage): worth another attempt, counts for the circuit.
  *
- * `isOfGateway`: as a proxy answers for a server that it cannot reach. `isOverLimit`: a limit on what this service may spend
- * there; another upstream may answer the line meanwhile. `isFilled`: what it has of this service leaves no room. `refusesService`: for its key, account or address, whatever the
- * request.
- *
- * The caller of the line reads `message`; who reads what of a failure is in failure-reason.ts.
+ * `isOfGateway`: a proxy answered for an unreachable server. `isOverLimit`: a spending limit of this service at the server;
+ * another upstream may answer the line. `isFilled`: requests of this service leave no room. `refusesService`: the server
+ * rejects this service's key, account or address. The caller of the line gets `message`; failure-reason.ts tells who gets
+ * the other texts.
  */
 export type BackendResult =
   | { kind: 'answered'; status: number; body: Buffer; answer: Answer }
@@ -46,7 +45,7 @@ export type BackendResult =
       status: number | null
       code: FailureCode
       retry_after_ms?: number
-      /** The request reached no server: there was no connection. */
+      /** Whether no connection was opened, so that the request reached no server. */
       unreachable?: boolean
       isOfGateway?: boolean
       refusesService?: boolean
@@ -62,7 +61,7 @@ export type FailureCode =
   | 'upstream_invalid_response'
   | 'internal_error'
 
-/** An attempt that got no answer. */
+/** The result of an attempt that got no answer. */
 export function unanswered(
   code: FailureCode,
   reason: string,
@@ -74,21 +73,21 @@ export function unanswered(
 type FailedAttempt = Extract<BackendResult, { kind: 'failed' }>
 
 export interface Backend {
-  /** Names the upstream in audit records, logs and metrics: no credentials in it. */
+  /** The name of the upstream in audit records, logs and metrics: no credentials in it. */
   readonly name: string
-  /** One attempt. Never throws for what a server may do; an abort by `signal` is `failed` with status null. */
+  /** Makes one attempt. Never throws for a server's answer; an abort by `signal` is `failed` with status null. */
   send(call: BackendCall): Promise<BackendResult>
-  /** The traffic that the server reports; null where it reports none, or none now. */
+  /** Reads the traffic that the server reports; null where it reports none, or none now. */
   readTraffic?(tell?: (problem: string) => void): Promise<ServerTraffic | null>
-  /** Asks a server that has no lines for its list of models. Absent where there is nothing to ask. */
+  /** Asks a server that has no lines for its list of models. Absent where the server has no such list. */
   probe?(): Promise<ServerProbe>
-  /** Closes connections; attempts still in flight are aborted. */
+  /** Closes all connections and aborts attempts in flight. */
   close(): Promise<void>
   /** The control of a server that runs only while lines wait for it; absent for others. */
   readonly onDemand?: ServerOnDemand
 }
 
-/** `isUp`: null if its answer does not show that. `reason`: why it is not up, for operators. */
+/** The result of a probe. `isUp`: null if the server does not tell. `reason`: the problem, for operators. */
 export interface ServerProbe {
   isUp: boolean | null
   reason: string | null
@@ -97,39 +96,39 @@ export interface ServerProbe {
 /** The traffic of a server, lines and other requests together, as the server reports it. */
 export interface ServerTraffic {
   running: number
-  /** For room in the server. */
+  /** Requests that wait for room in the server. */
   waiting: number
-  /** Requests that wait for something else; absent: none, or it does not say. */
+  /** Requests that wait for something other than room; absent: none, or not reported. */
   deferred?: number
-  /** The share of its KV cache in use, 0 to 1; null: it does not say. */
+  /** The share of the KV cache in use, 0 to 1; null: not reported. */
   cache: number | null
-  /** Tokens generated since its start; null: it does not say. */
+  /** Tokens generated since the start of the server; null: not reported. */
   tokens: number | null
-  /** Steps of its engine since its start, each of which makes a token of every request that runs; null: it does not say. */
+  /** Steps of the engine since its start, each making a token of every running request; null: not reported. */
   steps: number | null
-  /** When it was so (Unix ms); absent: now. */
+  /** The time of the report (Unix ms); absent: now. */
   at?: number
 }
 
 /** The lines that wait for a server in one lane. */
 export interface ServerLoad {
-  /** Lines that are not in flight. */
+  /** Lines that wait and are not in flight. */
   waiting: number
-  /** Whether a batch among them may miss its deadline. */
+  /** Whether a batch among the waiting lines may miss its deadline. */
   atRisk: boolean
-  /** The earliest deadline among them; Unix ms, Infinity without lines. */
+  /** The earliest deadline of the waiting lines; Unix ms, Infinity without lines. */
   deadline: number
 }
 
 export interface ServerOnDemand {
-  /** Whether lines may be sent: it is up, or has failed to start, which those lines are to learn. */
+  /** Whether lines may be sent: the server is up, or has failed to start, an error that the lines are to get. */
   readonly isAvailable: boolean
   readonly isUp: boolean
-  /** Why it is not up though lines wait: completes "The server of the model m …". */
+  /** Why the server is not up though lines wait: completes "The server of the model m …". */
   readonly waitingReason: { since: number; text: string } | null
-  /** Says what waits for it in the lane. It starts where something does, and stops when nothing has for a while. */
+  /** Reports the load of a lane. The server starts when lines wait, and stops when none have waited for a while. */
   update(lane: object, load: ServerLoad): void
-  /** Called whenever one of the properties above may have changed. */
+  /** Adds a listener, called whenever one of the properties above may have changed. */
   onChange(listener: () => void): void
 }
 
@@ -162,6 +161,6 @@ export class AbortWatch {
 }
 
 function abortAll(attempts: Set<Abortable>): void {
-  // Aborting an attempt makes it leave; the copy keeps the walk whole.
+  // Aborting an attempt removes it from the set; the loop therefore walks a copy.
   for (const attempt of [...attempts]) attempt.abort()
 }

@@ -3,11 +3,11 @@
 import { isIPv6 } from 'node:net'
 
 export interface FailureReason {
-  /** In our words, with the server's status: for everybody. */
+  /** The reason in our words, with the server's status: for everybody. */
   reason: string
-  /** The server's words: for the caller whose line it was about, without addresses, and for operators. */
+  /** The server's message: for operators and, without addresses, for the caller of the line. */
   words?: string | undefined
-  /** In place of `reason` for operators: addresses, and what to change. Callers then read no `words` either, unless `showsWords`. */
+  /** The reason for operators, with addresses and advice. Callers then get no `words` either, unless `showsWords`. */
   operatorReason?: string | undefined
   showsWords?: boolean
 }
@@ -56,7 +56,7 @@ export function withoutAddresses(words: string): string {
   })
   return HOSTS.reduce((left, pattern) => left.replace(pattern, HIDDEN), text).replace(
     MAYBE_IPV6,
-    // The address without a digit names no host, and is written in grammars and in C++.
+    // `::` names no host, and is written in grammars and in C++.
     (all, address: string) => (isIPv6(address) && address !== '::' ? HIDDEN : all),
   )
 }

@@ -4,49 +4,49 @@
 
 import { type Clock, sleep } from '../domain/clock.ts'
 
-/** An answer that is being received. */
+/** An answer of which bytes are being received. */
 export interface Receiving {
   pause(): void
   resume(): void
 }
 
-/** Whole answers that are no results: those that are examined, which ends by itself. */
+/** The holder of answers that are being examined, which takes a short time. */
 const EXAMINED = 'examined'
-/** And those that stay, with the share that they may take at most: a line that is sent may be what frees them. */
+/** Holders of answers that stay in memory until lines are sent, with their largest shares. */
 const STAYING_SHARE = {
-  /** The share of lines that are asked again. */
+  /** The share of answers whose lines are asked again. */
   kept: 0.25,
-  /** For identical lines. */
+  /** The share of answers for identical lines. */
   remembered: 0.125,
 }
 
 export type AnswerHolder = typeof EXAMINED | keyof typeof STAYING_SHARE
 
 const ROOM_MS = 20
-/** Below this, nothing useful can be received. */
+/** The smallest limit that is useful, in bytes. */
 const BYTES_MIN = 1024 * 1024
-/** Finished lines that wait for a journal do not wait for the clock beyond this share, or this much. */
+/** The share, and the bytes, of unwritten results above which they are written to a journal at once. */
 const UNWRITTEN_SHARE = 0.25
 const UNWRITTEN_BYTES_MAX = 16 * 1024 * 1024
-/** Results that journals have are kept in memory up to this share. */
+/** The share up to which results that a journal has are also kept in memory. */
 const KEPT_SHARE = 0.4
-/** More than what is kept for long, so that there comes a time to read on. */
+/** The share above which no response is read on: above KEPT_SHARE, so that reading resumes at some time. */
 const FIRST_SHARE = 0.5
 
 export class ResponseMemory {
   readonly #bytes_max: number
-  /** Bytes of results beyond which not even the first is read on: it may be as large as all of them. */
+  /** Bytes of results above which not even the first response is read on: it may be as large as all of them. */
   readonly #first_bytes_max: number
-  /** Results that no journal has, in bytes: beyond it they are written at once. */
+  /** Bytes of results that no journal has, above which they are written at once. */
   readonly unwrittenBytesMax: number
-  /** Results in memory, in bytes: beyond it, those that journals have are read back from there. */
+  /** Bytes of results in memory, above which results that a journal has are read back from it. */
   readonly keptBytesMax: number
   readonly #received = new Map<Receiving, number>()
   readonly #paused = new Set<Receiving>()
   #received_bytes = 0
   #result_bytes = 0
   readonly #held: Record<AnswerHolder, number> = { examined: 0, kept: 0, remembered: 0 }
-  /** The one that is read on. */
+  /** The response that is read on above the limit. */
   #first: Receiving | null = null
   /** Called when lines may be sent again. */
   onRoom: () => void = () => {}
@@ -64,12 +64,12 @@ export class ResponseMemory {
     return this.#result_bytes + this.#received_bytes + examined + kept + remembered < this.#bytes_max
   }
 
-  /** Whether there may be another first one: what is examined becomes a result, or is asked again. */
+  /** Whether a response may be read on above the limit: examined answers become results, or are asked again. */
   get #mayReadFirst(): boolean {
     return this.#result_bytes + this.#held.examined < this.#first_bytes_max
   }
 
-  /** Whether so many bytes more may be held; if so, they count until `free`. */
+  /** Reserves memory until `free`; false if the holder may have no more bytes. */
   hold(holder: AnswerHolder, bytes: number): boolean {
     const share = holder === EXAMINED ? Number.POSITIVE_INFINITY : STAYING_SHARE[holder]
     if (this.#held[holder] + bytes > share * this.#bytes_max) return false
@@ -88,7 +88,7 @@ export class ResponseMemory {
     while (!this.hasRoom && !signal.aborted) await sleep(clock, ROOM_MS, signal)
   }
 
-  /** How much of an answer has been received; it may be paused by this. */
+  /** Counts the bytes of an answer that were received so far; may pause the answer. */
   received(answer: Receiving, bytes: number): void {
     this.#received_bytes += bytes - (this.#received.get(answer) ?? 0)
     this.#received.set(answer, bytes)
@@ -101,7 +101,7 @@ export class ResponseMemory {
     answer.pause()
   }
 
-  /** It is whole, or has broken off. */
+  /** Removes an answer that is complete or has failed. */
   ended(answer: Receiving): void {
     const bytes = this.#received.get(answer)
     if (bytes === undefined) return
@@ -113,7 +113,7 @@ export class ResponseMemory {
     this.#readOn(had_room)
   }
 
-  /** How many bytes of results are in memory now. */
+  /** Sets the bytes of results that are in memory. */
   set result_bytes(bytes: number) {
     const had_room = this.hasRoom
     const dropped = bytes < this.#result_bytes

@@ -29,7 +29,7 @@ export class SecretFiles<T> {
     this.#onProblem = onProblem
   }
 
-  /** `now` in ms of any clock; null before there was good content. */
+  /** Returns the last good content, `now` in ms of any clock; null before there is any. */
   read(now: number = performance.now()): T | null {
     if (now - this.#lookedAt < LOOK_MS) return this.#good
     this.#lookedAt = now
@@ -65,7 +65,7 @@ export function keyFile(path: string, onProblem: OnProblem): SecretFiles<string>
 
 const PARTS = { ca_file: 'ca', client_cert_file: 'cert', client_key_file: 'key' } as const
 
-/** The files that the configuration of an upstream names; they are read together, since a certificate needs its key. */
+/** The certificate files of an upstream's configuration, read together, since a certificate needs its key. */
 export function certificateFiles(
   files: Readonly<Record<keyof typeof PARTS, string | null>>,
   onProblem: OnProblem,

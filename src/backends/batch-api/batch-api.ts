@@ -5,9 +5,9 @@ import type { BackendResult } from '../backend.ts'
 
 /** A line that a batch API names as a reason to reject a whole file. */
 export interface BlamedLine {
-  /** The ID as the file has it; null where the line is named by its number. */
+  /** The custom_id of the line in its file; null where the batch API names the line by its number. */
   custom_id: string | null
-  /** From 1; null where it is named by its custom_id. */
+  /** The number of the line, from 1; null where the batch API names the line by its custom_id. */
   line: number | null
   message: string
 }
@@ -16,20 +16,20 @@ export interface BlamedLine {
 export interface BatchRequest {
   custom_id: string
   endpoint: EndpointPath
-  /** Null where it has none, or is sent without. */
+  /** The metadata of the line; null where it has none, or the batch API accepts none. */
   metadata: Readonly<Record<string, unknown>> | null
-  /** JSON. */
+  /** The request body as JSON. */
   body: Uint8Array
 }
 
 export interface NewBatch {
-  /** Unique: the batch carries it in whatever way the batch API allows. */
+  /** The unique name of the batch, sent in whatever way the batch API allows. */
   name: string
-  /** Null where no file was uploaded, since the batch carries its requests itself. */
+  /** The input file; null where no file was uploaded, since the batch carries its requests itself. */
   file_id: string | null
   requests: () => readonly BatchRequest[]
   endpoint: EndpointPath
-  /** The names of its batch and chunk, for operators who look at it there. */
+  /** The names of the batch and the chunk, for operators who look at the batch API. */
   metadata: Readonly<Record<string, string>>
 }
 
@@ -37,75 +37,75 @@ export interface NewBatch {
 export interface WantedBatch {
   name: string
   file_id: string | null
-  /** How many requests it has. */
+  /** The number of requests in the batch. */
   line_count: number
-  /** Unix ms: it is not older. */
+  /** The earliest time of creation (Unix ms). */
   since: number
-  /** The ones among these IDs that batches of other names are known to have. */
+  /** The subset of these IDs that batches of other names are known to have. */
   taken: (ids: readonly string[]) => Promise<ReadonlySet<string>>
 }
 
 /** A batch as the batch API shows it. */
 export interface SeenBatch {
   id: string
-  /** In its own words, in lower case. */
+  /** The status in the words of the batch API, in lower case. */
   status: string
-  /** Whether the status is one that says how the batch is doing. */
+  /** Whether the status is one of the known statuses. */
   isKnown: boolean
-  /** Null while it runs; else how it ended, in lower case: completed, failed, expired, cancelled. */
+  /** How the batch ended: completed, failed, expired or cancelled; null while it runs. */
   ended: string | null
-  /** The share of its requests that have ended, 0 to 1; 0 where it does not say. */
+  /** The share of the requests that have ended, 0 to 1; 0 where the batch API does not report it. */
   done: number
   output_file_id: string | null
   error_file_id: string | null
-  /** Why it failed; null where nothing is said. */
+  /** The reason of a failure; null where the batch API gives none. */
   detail: string | null
-  /** Whether it failed for lack of room, and may be accepted later. */
+  /** Whether the batch failed for lack of room, and may be accepted later. */
   isThrottled: boolean
-  /** The lines that it failed for; empty where it names none, null where it failed for something else. */
+  /** The lines that caused a failure; empty where none is named, null where the cause is something else. */
   blamed: readonly BlamedLine[] | null
-  /** Whether it failed for what this service is or has there, and says so. */
+  /** Whether the batch API says that it failed for this service's key, account or address. */
   refusesService: boolean
-  /** JSON of its counts and its cost, as far as it says. */
+  /** JSON of the counts and the cost that the batch API reports. */
   report: string
 }
 
 export interface BatchApi {
   /** Whether lines may carry `metadata`. */
   readonly lineMetadata: boolean
-  /** How long a batch is left alone between two looks at least (ms). */
+  /** The shortest time between two polls of a batch (ms). */
   readonly pollMsMin?: number
-  /** How long after a call (ms) it certainly has no effect any more: what is looked up then is final. */
+  /** The time (ms) after which a call without an answer can have no effect any more: a later lookup is final. */
   readonly settleMs: number
-  /** Returns the ID of the file; null where batches carry their requests themselves. */
+  /** Uploads an input file. Returns its ID; null where batches carry their requests themselves. */
   upload(name: string, requests: readonly BatchRequest[], signal?: AbortSignal): Promise<string | null>
-  /** The file that was uploaded under this name, if any. */
+  /** Finds the ID of the file that was uploaded under a name; null if there is none. */
   findFile(name: string, signal?: AbortSignal): Promise<string | null>
   create(batch: NewBatch, signal?: AbortSignal): Promise<SeenBatch>
   /**
-   * Batches of this name or over this file, oldest first; null where batches cannot be listed. Throws UndecidedBatch where
-   * it cannot be told yet.
+   * Finds batches of a name or over a file, oldest first; null where batches cannot be listed. Throws UndecidedBatch
+   * while the batch cannot be told from others.
    */
   find(wanted: WantedBatch, signal?: AbortSignal): Promise<SeenBatch[] | null>
-  /** Null where there is no such batch. */
+  /** Reads a batch by its ID; null where there is no such batch. */
   read(id: string, signal?: AbortSignal): Promise<SeenBatch | null>
-  /** Also of a batch that has ended. */
+  /** Cancels a batch; succeeds for a batch that has ended. */
   cancel(id: string, signal?: AbortSignal): Promise<void>
-  /** The lines of a file, without their line breaks. */
+  /** Reads the lines of a file, without their line breaks. */
   lines(file_id: string, signal?: AbortSignal): AsyncIterable<Buffer>
   remove(file_id: string, signal?: AbortSignal): Promise<void>
   close(): Promise<void>
 }
 
-/** The call failed. */
+/** The error of a failed call to a batch API. */
 export class BatchApiError extends Error {
-  /** The result that a line would have had which was sent by this call. */
+  /** The result of a line that would have been sent by this call. */
   readonly result: Extract<BackendResult, { kind: 'throttled' | 'failed' }>
-  /** Whether the call surely had no effect: it was rejected, or reached no server. */
+  /** Whether the call certainly had no effect: it was rejected, or reached no server. */
   readonly hadNoEffect: boolean
-  /** The lines that are the reason; empty where none is named, null where the reason is something else. */
+  /** The lines that caused the error; empty where none is named, null where the cause is something else. */
   readonly blamed: readonly BlamedLine[] | null
-  /** Whether fewer lines may be accepted. */
+  /** Whether the batch API may accept fewer lines at once. */
   readonly isTooMuch: boolean
 
   constructor(
@@ -122,14 +122,14 @@ export class BatchApiError extends Error {
     this.isTooMuch = isTooMuch
   }
 
-  /** Whether there is nothing where something was looked for. */
+  /** Whether the object that the call names does not exist. */
   get isGone(): boolean {
     return this.result.status === 404 || this.result.status === 410
   }
 }
 
-/** The error for a created object whose ID no call can name, so that nothing will ever be known of it. */
+/** The error for a created object whose ID no call can name, so that its state can never be read. */
 export class UnusableId extends BatchApiError {}
 
-/** Some batches at the batch API may be the wanted one; only their results will show which. */
+/** The error while several batches may be the wanted one: only their results can decide it. */
 export class UndecidedBatch extends BatchApiError {}

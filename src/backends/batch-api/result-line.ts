@@ -11,11 +11,11 @@ import { classify } from '../verdict/classify.ts'
 const KEYS = new Names('custom_id', 'response', 'error', 'result')
 const RESPONSE_KEYS = new Names('status_code', 'body')
 const RESULT_KEYS = new Names('type', 'message', 'error')
-/** The batch ended before these lines were answered. */
+/** Codes of lines whose batch ended before they were answered. */
 const UNFINISHED = ['batch_expired', 'batch_cancelled', 'input_file_deleted', 'expired', 'canceled']
-/** The code of another Offpeak that would send the line if it were not for a spending limit. */
+/** The code of a line that another Offpeak does not send because of a spending limit. */
 export const OVER_LIMIT: ErrorCode = 'usage_limit_exceeded'
-/** Anthropic names errors by type alone; one that is not known is the server's. */
+/** The HTTP status of each error type of Anthropic, whose errors have no status; 500 for others. */
 const STATUSES: Readonly<Record<string, number>> = {
   invalid_request_error: 400,
   authentication_error: 401,
@@ -31,19 +31,19 @@ const NO_ANSWER = 'the remote batch has no answer to it'
 
 const json = new JsonScanner()
 
-/** The custom_id of a request where a batch has no other place for its name: as long as Anthropic allows. */
+/** The custom_id of a request that also carries the name of its batch: as long as Anthropic allows. */
 export function idInBatch(custom_id: string, name: string): string {
   return `${custom_id}-${name.slice(ID_PREFIXES.remote.length)}`
 }
 
 interface ReadResult {
   custom_id: string
-  /** The name of the batch, where the custom_id carries it. */
+  /** The name of the batch; null where the custom_id does not carry it. */
   batch: string | null
   result: BackendResult
 }
 
-/** Null if the line is not a result. */
+/** Reads a result line; null if the line is not a result. */
 export function readResultLine(line: Buffer, endpoint: EndpointPath): ReadResult | null {
   let id: string | null = null
   const found: FoundResult = { status: null, ended: null, body: null, error: null }
@@ -81,7 +81,7 @@ export function readResultLine(line: Buffer, endpoint: EndpointPath): ReadResult
 
 interface FoundResult {
   status: number | null
-  /** How it ended, where that is said in words. */
+  /** How the request ended, where the result says so in words. */
   ended: string | null
   body: Buffer | null
   error: Buffer | null
@@ -122,7 +122,7 @@ function resultOf({ status, body, error }: FoundResult, endpoint: EndpointPath):
   return unfinished(NO_ANSWER, wordsOf(message))
 }
 
-/** Another Offpeak has not sent the line: it may do so when the window of the limit ends, or the limit is raised. */
+/** The result of a line that another Offpeak has not sent: its limit's window may end, or the limit be raised. */
 function overLimit(message: unknown): BackendResult {
   const reason = 'the batch API has reached a spending limit'
   return { kind: 'throttled', status: 429, reason, words: wordsOf(message), isOverLimit: true }

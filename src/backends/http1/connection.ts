@@ -13,55 +13,55 @@ import type { Exchange } from './exchange.ts'
 import { type HttpProxy, openTunnel } from './proxy.ts'
 import { ResponseError, ResponseReader } from './response-reader.ts'
 
-/** Loaded for the first connection with TLS: it takes 6 MiB. */
+/** Loads TLS for the first connection that needs it: the module takes 6 MiB. */
 const tlsModule = (): typeof import('node:tls') => process.getBuiltinModule('node:tls')
 
 export interface Target {
   tls: boolean
-  /** Without the brackets of an IPv6 address. */
+  /** The host name or address, without the brackets of an IPv6 address. */
   host: string
-  /** The address or name to connect to, where no proxy does that. */
+  /** The address or name to connect to, where no proxy resolves it. */
   connectHost: string
   port: number
-  /** A Unix socket to connect to instead. */
+  /** A Unix socket to connect to instead of the host. */
   socket?: string | null
-  /** Whether a connection that was just established is one to the server; absent: any is. */
+  /** Checks that a connection just established leads to the right server; absent: no check. */
   isOwn?: (() => Promise<boolean>) | null
-  /** `host:port`, or `host` where the port is the usual one. */
+  /** `host:port`, or `host` where the port is the default of the scheme. */
   authority: string
   proxy: HttpProxy | null
-  /** The certificates of the next connection; the authorities of Node apply where `ca` is absent. */
+  /** The certificates of the next connection; Node's root certificates apply where `ca` is absent. */
   certificates: () => Certificates
-  /** From the moment the request has a connection to the last byte of the answer. */
+  /** The longest time from the sending of a request to the last byte of its answer. */
   timeout_ms: number
   connectTimeoutMs: number
   answerBytesMax: number
-  /** Removes secrets from text of the server before it is quoted. */
+  /** Removes secrets from text of the server before errors quote it. */
   redact: (text: string) => string
-  /** Limits the memory of all answers together. */
+  /** The limit on the memory of all answers together. */
   budget: ResponseMemory
 }
 
 export interface ConnectionHooks {
-  /** The exchange is over and the next may begin. */
+  /** Called when the exchange is over and the connection may carry the next one. */
   onFree(connection: Connection): void
-  /** The server has sent something. */
+  /** Called when the server has sent bytes. */
   onBytes(): void
-  /** It will carry nothing more. */
+  /** Called when the connection can carry no further exchange. */
   onEnded(connection: Connection): void
-  /** The connection ended before anything of this went out: another may carry it. */
+  /** Called when the connection ended before a byte of the exchange was sent: another connection may carry it. */
   onUnsent(exchange: Exchange): void
-  /** The session that lets the next connection with the same certificates skip most of its TLS handshake. */
+  /** The TLS session with which the next connection with the same certificates shortens its handshake. */
   tlsSession: { certificates: Certificates; session: Buffer } | undefined
 }
 
-/** The bytes that a socket has received, until they are read: before the next one is served. So all sockets share it. */
+/** The buffer that all sockets share: received bytes are read from it before the next socket is served. */
 const RECEIVED = Buffer.allocUnsafeSlow(64 * 1024)
-/** Up to this size, a request is copied into one piece and written at once. */
+/** The size of a request, in bytes, up to which head and body are copied into one buffer and written at once. */
 const WRITE_BYTES_MAX = 16 * 1024
 const LENGTH_BYTES_MAX = 20
 const END_OF_HEAD = '\r\n\r\n'
-/** Keep-alive, because a generation takes minutes without traffic and middleboxes drop idle connections. */
+/** The TCP keep-alive: a generation takes minutes without traffic, and middleboxes drop idle connections. */
 const TCP_KEEP_ALIVE_MS = 60_000
 const SOCKET_OPTIONS = { noDelay: true, keepAlive: true, keepAliveInitialDelay: TCP_KEEP_ALIVE_MS }
 
@@ -74,21 +74,21 @@ export class Connection implements Receiving {
   #exchange: Exchange | null = null
   #connected = false
   #clearConnectTimer: () => void = () => {}
-  /** It has taken an exchange of which nothing has gone out. */
+  /** Whether nothing of the current exchange has been sent. */
   #unsent = false
-  /** Whether it has ever sent anything. */
+  /** Whether the server has ever sent anything on this connection. */
   #spoke = false
   #ended = false
-  /** There are too many bytes of answers already: what comes is left to wait in the socket. */
+  /** Whether reading is paused because answers take too much memory: bytes then wait in the socket. */
   #paused = false
-  /** Used again for each request: nothing is written while an answer is awaited. */
+  /** The buffer of outgoing requests, reused: nothing is written while an answer is awaited. */
   #out = Buffer.allocUnsafe(2048)
-  /** The only one whose exchanges it carries: what a server sends unasked is then at worst an answer of its own. */
+  /** The only project whose exchanges the connection carries: an unsolicited answer then reaches no other project. */
   readonly project_id: string
-  /** When it became idle, in ms of `performance.now()`. */
+  /** The time since which the connection is idle, in ms of `performance.now()`. */
   idleSince = 0
 
-  /** Connects, and sends `exchange` then. */
+  /** Opens a connection and then sends `exchange`. */
   constructor(target: Target, hooks: ConnectionHooks, exchange: Exchange) {
     this.#target = target
     this.#hooks = hooks
@@ -106,12 +106,12 @@ export class Connection implements Receiving {
     socket.on('close', () => this.#onClose())
   }
 
-  /** Seconds of idleness that the server bears, where it says so. */
+  /** The idle time, in seconds, after which the server closes the connection; null where it sends none. */
   get keepAliveS(): number | null {
     return this.#reader.keepAliveS
   }
 
-  /** Takes the next exchange, only while it is free; `flush` sends it. */
+  /** Gives the free connection its next exchange; `flush` sends it. */
   take(exchange: Exchange): void {
     this.#begin(exchange)
     this.#unsent = true
@@ -124,7 +124,7 @@ export class Connection implements Receiving {
     if (this.#exchange && !this.#ended) this.#write(this.#exchange)
   }
 
-  /** Its exchange was settled otherwise: what may still come has no reader. */
+  /** Closes the connection after its exchange was settled elsewhere: an answer that still comes has no reader. */
   drop(): void {
     this.#exchange = null
     this.#end()
@@ -134,7 +134,7 @@ export class Connection implements Receiving {
     this.#fail('upstream_unavailable', 'aborted')
   }
 
-  /** The server has become unreachable. */
+  /** Fails the exchange because the server has become unreachable. */
   giveUp(): void {
     this.#fail('upstream_unavailable', 'the server became unreachable before it answered')
   }
@@ -188,7 +188,7 @@ export class Connection implements Receiving {
     this.#clearConnectTimer()
     this.#connected = true
     this.#timer.refresh()
-    // Bytes that have come by then belong to no request.
+    // Bytes that have arrived by then belong to no request.
     setImmediate(() => this.flush())
   }
 
@@ -218,7 +218,7 @@ export class Connection implements Receiving {
     return socket.on('data', (bytes: Buffer) => this.#onBytes(bytes, bytes.length))
   }
 
-  /** TLS with the server, through the proxy. */
+  /** Opens TLS with the server through the proxy. */
   #tunnel(proxy: HttpProxy): Socket {
     const { host, port } = this.#target
     const authority = `${host.includes(':') ? `[${host}]` : host}:${port}`
@@ -258,7 +258,7 @@ export class Connection implements Receiving {
     this.#hooks.onBytes()
     const exchange = this.#exchange
     if (exchange === null || this.#unsent || !this.#spoke) {
-      // Unsolicited bytes, or the last words of a server that closes an idle connection.
+      // Unsolicited bytes, or a last message of a server that closes an idle connection.
       this.#fail('upstream_unavailable', 'the server spoke before it was asked')
       return
     }
@@ -289,7 +289,7 @@ export class Connection implements Receiving {
     else this.#end()
   }
 
-  /** The server will send nothing more: that may be the end of an answer without a length. */
+  /** Handles the end of the server's bytes, which may end an answer without a length. */
   #onEnd(): void {
     const exchange = this.#exchange
     try {
@@ -300,14 +300,14 @@ export class Connection implements Receiving {
     }
   }
 
-  /** Thrown here, an error would end the process. */
+  /** Fails the exchange; an error thrown in a socket's callback would end the process. */
   #onFault(error: unknown): void {
     if (error instanceof ResponseError) this.#fail('upstream_invalid_response', error.message, said(error))
     else this.#fail('internal_error', 'The service failed to read the answer.')
   }
 
   #onTimeout(): void {
-    // While it connects, the time for connecting counts.
+    // During connecting, the timeout of connecting applies.
     if (this.#exchange === null || !this.#connected) return
     if (this.#paused) {
       this.#timer.refresh()
@@ -372,23 +372,23 @@ function codeOf(error: Error): string {
 
 function reasonOf(error: Error): string {
   const mark = codeOf(error)
-  // A name with several addresses, none of which answered: the reasons are inside.
+  // The error of a name with several addresses, none of which answered, has the reasons inside.
   if (error instanceof AggregateError && error.message === '') {
     const reasons = error.errors.map((inner) => (inner instanceof Error ? inner.message : String(inner)))
     return [...new Set(reasons)].join('; ') || mark
   }
   if (error.message === '') return mark || error.name
   const [, advice] = TLS_ADVICE.find(([words]) => words.test(`${mark} ${error.message}`)) ?? []
-  // Node's words about certificates go on with an option of its own command line.
+  // Node's messages about certificates end with an option of Node's own command line.
   const said = advice ? error.message.replace(OPENSSL, '$1').replace(/[;\n].*/s, '') : error.message
   const full = mark === '' || said.includes(mark) ? said : `${said} (${mark})`
   return advice ? `${full}: ${advice}` : full
 }
 
-/** An error of OpenSSL as it prints it, and its reason within. */
+/** An error message of OpenSSL, with its reason as a group. */
 const OPENSSL = /^\w+:error:\w+:SSL routines:[^:]*:([^:]*):.*/s
 
-/** By code and message of Node's TLS. */
+/** Advice by code and message of Node's TLS errors. */
 const TLS_ADVICE: readonly (readonly [RegExp, string])[] = [
   [/wrong version number|packet length too long/i, 'it does not speak TLS; write http:// in `base_url`'],
   [

@@ -3,7 +3,7 @@ import { HEADER_NAME, OWN_HEADER } from '../../domain/credentials.ts'
 import type { FailureCode } from '../backend.ts'
 import type { FailureReason } from '../failure-reason.ts'
 
-/** `unreachable`: no connection was opened, so nothing was sent. */
+/** The result of an exchange. `unreachable`: no connection was opened, so nothing was sent. */
 export type Exchanged =
   | {
       kind: 'whole'
@@ -16,7 +16,7 @@ export type Exchanged =
 
 /** The connection that carries an exchange at the moment. */
 interface Carrier {
-  /** The exchange is over, though nothing came to its end here. */
+  /** Closes the connection of an exchange that was settled elsewhere. */
   drop(): void
 }
 
@@ -47,7 +47,7 @@ export class Exchange {
     this.#settle(exchanged)
   }
 
-  /** Settles at once and closes its connection if it has one; in a queue it is passed over. */
+  /** Settles the exchange at once and closes its connection, if any; the queue skips settled exchanges. */
   breakOff(code: FailureCode, reason: string): void {
     const { carrier } = this
     this.settle({ kind: 'broken', code, reason })
@@ -61,7 +61,7 @@ export class Exchange {
 
 // Every request to a server begins with the same head; only its length differs.
 
-/** The configuration of an upstream makes requests that HTTP cannot carry. */
+/** The error for an upstream whose configuration makes requests that HTTP cannot carry. */
 class Unsendable extends TypeError {}
 
 /** The result of a request that was not sent because of an Unsendable; throws any other error again. */
@@ -81,8 +81,8 @@ const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
 const END = 'connection: keep-alive\r\ncontent-length: '
 
 /**
- * The head of a request up to its length, which is to be added with the blank line behind it. `headers` by names in
- * lower case. Throws an Unsendable, which quotes no value, for one that cannot be sent.
+ * Builds the head of a request up to its length; the length and a blank line follow. `headers` have names in lower
+ * case. Throws an Unsendable, which quotes no value, for a header that cannot be sent.
  */
 export function requestHead(
   authority: string,
@@ -102,7 +102,7 @@ export function requestHead(
   return Buffer.from(head + END, 'latin1')
 }
 
-/** The head with a header of one request, its name in lower case. */
+/** Adds a header of one request to a head; the name is in lower case. */
 export function withHeader(head: Buffer, name: string, value: string): Buffer {
   const at = head.length - END.length
   return Buffer.concat([

@@ -12,24 +12,24 @@ import { connect, type NetConnectOpts } from 'node:net'
 import { Connection, type ConnectionHooks, type Target } from './connection.ts'
 import type { Exchange } from './exchange.ts'
 
-/** Below the 5 s after which uvicorn, Node and cpp-httplib drop an idle connection without a word. */
+/** The idle time of a connection, below the 5 s after which uvicorn, Node and cpp-httplib drop it without notice. */
 const IDLE_MS_MAX = 4_000
-/** A server that says when it closes idle connections is left that much earlier. */
+/** The time before the server's own idle timeout at which an idle connection is closed. */
 const IDLE_MARGIN_MS = 1_000
 const SWEEP_MS = 1_000
-/** Many times what lies between the two answers of a server that sends an answer twice. */
+/** The idle time before reuse: many times the gap between two answers of a server that sends an answer twice. */
 const REST_MS = 20
 
 export class HttpPool implements ConnectionHooks {
   readonly #target: Target
   readonly #connections_max: number
   readonly #open = new Set<Connection>()
-  /** The longest idle first; beside it the same by project. */
+  /** The idle connections, the longest idle first; `#idleOf` has the same by project. */
   readonly #idle = new Set<Connection>()
   readonly #idleOf = new Map<string, Connection[]>()
-  /** Connections whose requests go out at the end of this turn. */
+  /** The connections whose requests are sent at the end of this turn of the event loop. */
   #outbox: Connection[] = []
-  /** The exchanges that wait for a connection, the first of them first. */
+  /** The exchanges that wait for a connection, in order of arrival. */
   readonly #queue = new Set<Exchange>()
   #sweeper: NodeJS.Timeout | null = null
   #closed = false
@@ -64,7 +64,7 @@ export class HttpPool implements ConnectionHooks {
     const spare = 1 + (busy >> 3)
     const hasRoom = this.#open.size < Math.min(this.#connections_max, busy + 1 + spare)
     const own = this.#idleOf.get(exchange.project_id) ?? []
-    // Not the one that has rested longest: so those that are no longer needed grow old.
+    // Reuses recently idle connections first, so that surplus connections reach their idle timeout.
     const idle = own[Math.max(0, own.length - 1 - spare)]
     if (idle && (!hasRoom || performance.now() - idle.idleSince >= REST_MS)) {
       this.#unlist(idle)
@@ -89,7 +89,7 @@ export class HttpPool implements ConnectionHooks {
     const next = this.#next()
     if (next) {
       if (next.project_id === connection.project_id) this.#send(connection, this.#leave(next))
-      // It goes out on the connection that takes the place of this one.
+      // The exchange is sent on the connection that replaces this one.
       else connection.close()
       return
     }
@@ -140,7 +140,7 @@ export class HttpPool implements ConnectionHooks {
     this.#reachability.start()
   }
 
-  /** The first of the queue that was not settled otherwise; it stays there. */
+  /** The first exchange of the queue that is not settled; it stays in the queue. */
   #next(): Exchange | null {
     for (const exchange of this.#queue) {
       if (!exchange.settled) return exchange
@@ -177,15 +177,15 @@ function idleMsOf({ keepAliveS }: Connection): number {
 // were not established and it has still sent nothing. A refused connection proves that the server's machine runs.
 
 const EVERY_MS = 15_000
-/** Intervals without a byte before the first connection is tried. */
+/** The number of intervals without a byte before the first test connection. */
 const SILENT_CHECKS = 2
-/** Connections in a row that fail; each takes an interval. A busy server may accept none for a while. */
+/** The number of failed test connections in a row, one per interval. A busy server may accept none for a while. */
 const FAILED_CONNECTIONS = 3
 
 interface ReachabilityOptions {
-  /** Resolves with whether a connection could be established, or was refused. */
+  /** Opens a test connection. Resolves with whether it was established or refused. */
   tryConnection: () => Promise<boolean>
-  /** Whether the server owes an answer. */
+  /** Whether the server still has to answer a request. */
   isOwed: () => boolean
   onUnreachable: () => void
   everyMs?: number | undefined
@@ -197,7 +197,7 @@ class Reachability {
   #silentChecks = 0
   #failed = 0
   #trying = false
-  /** Set whenever bytes arrive. */
+  /** Whether bytes have arrived in this interval. */
   heard = false
 
   constructor(options: ReachabilityOptions) {
@@ -244,7 +244,7 @@ class Reachability {
   }
 }
 
-/** Never rejects. */
+/** Tests whether a TCP connection is established or refused within `timeoutMs`. Never rejects. */
 export function tryTcp(to: NetConnectOpts, timeoutMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const end = (reached: boolean): void => {

@@ -4,7 +4,7 @@ import type { Socket } from 'node:net'
 
 export interface HttpProxy {
   tls: boolean
-  /** Without the brackets of an IPv6 address. */
+  /** The host of the proxy, without the brackets of an IPv6 address. */
   host: string
   port: number
   /** The value of `Proxy-Authorization`; null where the proxy's address has no user. */
@@ -13,7 +13,7 @@ export interface HttpProxy {
 
 const HEAD_BYTES_MAX = 16 * 1024
 
-/** Throws a TypeError, which never quotes the address, when it cannot be used. */
+/** Parses the address of a proxy. Throws a TypeError, which never quotes the address, when it cannot be used. */
 export function proxyOf(address: string): HttpProxy {
   const url = URL.parse(address)
   if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:'))
@@ -29,8 +29,7 @@ export function proxyOf(address: string): HttpProxy {
 }
 
 /**
- * Opens a tunnel to `authority` on a connected socket; calls one of the two callbacks, unless the socket ends
- * before.
+ * Opens a tunnel to `authority` on a connected socket; calls one of the two callbacks, unless the socket ends first.
  */
 export function openTunnel(
   socket: Socket,
@@ -47,7 +46,7 @@ export function openTunnel(
     socket.off('data', read)
     socket.pause()
     const [, status = 'no HTTP status'] = /^HTTP\/1\.[01] (\d{3})/.exec(head.toString('latin1')) ?? []
-    // A server that speaks TLS waits for its client.
+    // A server that speaks TLS sends nothing before its client: bytes behind the head are an error.
     if (!status.startsWith('2') || end + 4 !== head.length)
       onRefused(`the proxy answered CONNECT with ${status}`)
     else onOpen()

@@ -5,9 +5,9 @@
 import { GrowingBytes } from '../../domain/gathered-bytes.ts'
 import { RETRY_AFTER_HEADERS } from '../../domain/retry-after.ts'
 
-/** The server's answer is invalid HTTP, or exceeds a bound. */
+/** The error for an answer that is invalid HTTP, or exceeds a bound. */
 export class ResponseError extends Error {
-  /** The server's own words; '' where it said nothing more. */
+  /** The message of the server; '' where it sent none. */
   readonly words: string
 
   constructor(message: string, words = '') {
@@ -20,7 +20,7 @@ const END_OF_HEAD = Buffer.from('\r\n\r\n')
 const START = 'HTTP/1.'
 /** The record with which a TLS server refuses plain bytes (RFC 8446, 5.1). */
 const TLS_ALERT = '\u0015\u0003'
-/** The first line of a whole head; it has no lone line feed. */
+/** The status line of a complete head; it has no lone line feed. */
 const STATUS_LINE = /^HTTP\/1\.[01] [1-9]\d\d(?: [^\n]*)?(?:\r\n|$)/
 const MINOR_VERSION_AT = 'HTTP/1.'.length
 const STATUS_AT = 'HTTP/1.1 '.length
@@ -28,32 +28,32 @@ const ONE = 0x31
 const LENGTH = /^\d{1,15}$/
 const CHUNK_SIZE = /^([0-9a-f]{1,13})\s*(?:;|$)/i
 const HEAD_BYTES_MAX = 64 * 1024
-/** A chunk's size with its extensions, or one trailer. */
+/** The longest line of a chunk's size with its extensions, or of one trailer, in bytes. */
 const CHUNK_LINE_BYTES_MAX = 4 * 1024
-/** This much of what a server says is quoted, once secrets have been struck out of it. */
+/** The longest quote from a server's answer in an error, in characters, after secrets are removed. */
 const QUOTED_LENGTH_MAX = 40
 const NOTHING = Buffer.alloc(0)
 const CR = 0x0d
 const LF = 0x0a
 const SPACE = 0x20
 
-/** They say where an answer ends and what becomes of its connection. */
+/** Headers that say where an answer ends and whether its connection stays open. */
 const FRAMING_HEADERS = ['content-length', 'transfer-encoding', 'connection', 'keep-alive']
-/** The headers that others read. */
+/** Headers that the callers of this reader use. */
 const KEPT_HEADERS: ReadonlySet<string> = new Set(['content-encoding', ...RETRY_AFTER_HEADERS])
 
-/** The part that is read next. `close`: a body that ends with its connection. */
+/** The part of the answer that is read next. `close`: a body that ends with its connection. */
 type Part = 'head' | 'length' | 'close' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailer' | 'done'
 
 export class ResponseReader {
   readonly #bytes_max: number
   readonly #redact: (text: string) => string
   #part: Part = 'head'
-  /** The bytes of a head or of a chunk's line that earlier pieces brought. */
+  /** The bytes of an incomplete head or chunk line from earlier pieces. */
   readonly #begun = new GrowingBytes()
-  /** Bytes of the body, or of its chunk, that are still to come. */
+  /** Bytes of the body, or of its chunk, that are not received yet. */
   #left = 0
-  /** The body, while it comes in pieces. */
+  /** The pieces of a body that is received in several pieces. */
   readonly #pieces = new GrowingBytes()
   #trailer_bytes = 0
   #body: Buffer = NOTHING
@@ -62,7 +62,7 @@ export class ResponseReader {
   #keepAliveS: number | null = null
   #headers: Record<string, string> = {}
 
-  /** `bytes_max`: the largest body that is taken. `redact`: takes secrets out of what errors quote. */
+  /** `bytes_max`: the largest body that is accepted. `redact`: removes secrets from text that errors quote. */
   constructor(bytes_max: number, redact = (text: string): string => text) {
     this.#bytes_max = bytes_max
     this.#redact = redact
@@ -72,37 +72,37 @@ export class ResponseReader {
     return this.#status
   }
 
-  /** The headers among KEPT_HEADERS that the answer has. */
+  /** The headers of the answer that are among KEPT_HEADERS. */
   get headers(): Readonly<Record<string, string>> {
     return this.#headers
   }
 
-  /** The body, once the answer is whole. */
+  /** The body of a complete answer. */
   get body(): Buffer {
     return this.#body
   }
 
-  /** Bytes of memory that a body takes that is not whole yet. */
+  /** The memory, in bytes, of a body that is not complete yet. */
   get gathered(): number {
     return this.#pieces.capacity
   }
 
-  /** Whether the server lets the connection be used again. */
+  /** Whether the server allows the connection to be used again. */
   get keepsAlive(): boolean {
     return this.#keepsAlive
   }
 
-  /** Seconds after which the server closes an idle connection, where it says so. */
+  /** The seconds after which the server closes an idle connection; null where it sends none. */
   get keepAliveS(): number | null {
     return this.#keepAliveS
   }
 
-  /** Whether anything of the answer has come. */
+  /** Whether any byte of the answer has arrived. */
   get hasBegun(): boolean {
     return this.#part !== 'head' || this.#begun.length > 0
   }
 
-  /** Makes ready for the next answer. */
+  /** Resets the reader for the next answer. */
   reset(): void {
     this.#part = 'head'
     this.#begun.clear()
@@ -112,8 +112,8 @@ export class ResponseReader {
   }
 
   /**
-   * Takes the first `length` of `bytes`, which may be overwritten afterwards. Returns how many of them it used:
-   * the answer is whole when that is a number, and null asks for more. Throws a ResponseError.
+   * Reads the first `length` bytes of `bytes`, which may be overwritten afterwards. Returns the number of bytes used
+   * when the answer is complete, null when more are needed. Throws a ResponseError.
    */
   read(bytes: Buffer, length: number): number | null {
     let at = 0
@@ -124,7 +124,7 @@ export class ResponseReader {
     return null
   }
 
-  /** The connection has ended. Whether that made the answer whole. */
+  /** Ends the answer with its connection. Returns whether the answer is then complete. */
   end(): boolean {
     if (this.#part === 'head' && this.#begun.length > 0) this.#checkStart(this.#begun.view, true)
     if (this.#part !== 'close') return false
@@ -189,7 +189,7 @@ export class ResponseReader {
     if (bytes > HEAD_BYTES_MAX) throw new ResponseError(`the head is larger than ${HEAD_BYTES_MAX} bytes`)
   }
 
-  /** Something that will never become a head is told early. A line that has not ended may hold half a secret. */
+  /** Rejects bytes that cannot become a head. Quotes no incomplete line, which may end within a secret. */
   #checkStart(begun: Buffer, whole: boolean): void {
     const said = begun.toString('latin1', 0, START.length)
     const lineEnd = begun.indexOf(LF)
@@ -232,7 +232,7 @@ export class ResponseReader {
           throw new ResponseError('the answer has two lengths')
         content_length = value
       } else if (name === 'transfer-encoding') {
-        // Said in several headers, it is one list (RFC 9110, section 5.3).
+        // Several headers of this name are one list (RFC 9110, section 5.3).
         const coding = value.toLowerCase()
         transfer_encoding = transfer_encoding === null ? coding : `${transfer_encoding}, ${coding}`
       } else if (name === 'connection') options += `,${value.toLowerCase()}`
@@ -249,7 +249,7 @@ export class ResponseReader {
     else if (said.includes('keep-alive')) this.#keepsAlive = true
   }
 
-  /** How the body ends (RFC 9112, section 6.3). */
+  /** Decides how the body ends (RFC 9112, section 6.3). */
   #frame(content_length: string | null, transfer_encoding: string | null): void {
     if (transfer_encoding !== null) {
       if (transfer_encoding !== 'chunked')
@@ -288,7 +288,7 @@ export class ResponseReader {
     this.#pieces.add(bytes, at, end, most)
   }
 
-  /** The lines around chunks: sizes, the line breaks after them, trailers. */
+  /** Reads the lines around chunks: sizes, the line breaks after chunks, trailers. */
   #readLine(bytes: Buffer, at: number, length: number): number {
     const found = bytes.subarray(0, length).indexOf(LF, at)
     const end = found === -1 ? length : found + 1
@@ -347,15 +347,15 @@ function indexOfHeadEnd(bytes: Buffer, at: number, length: number): number {
   return end === -1 || end + END_OF_HEAD.length > length ? -1 : end
 }
 
-/** Names of headers have no blanks, neither before nor after them. */
+/** Whether a character is part of a header's name: a name has no blanks before or after it. */
 function isNameEnd(c: number): boolean {
   return c > 0x20 && c !== 0x3a && c < 0x7f
 }
 
-/** The first letters of the headers that are read. */
+/** The first letters of the headers in FRAMING_HEADERS and KEPT_HEADERS. */
 const INITIALS = new Set([...FRAMING_HEADERS, ...KEPT_HEADERS].map((name) => name.charCodeAt(0)))
 
-/** Whether the name of a header may be one that is read; the rest is passed over. */
+/** Whether a header whose name begins with this letter may be needed; other headers are skipped. */
 function mayMatter(first: number): boolean {
   return INITIALS.has(first | 0x20)
 }

@@ -18,7 +18,7 @@ import { idInBatch, readResultLine, unfinished } from '../batch-api/result-line.
 import { BatchApiCalls, type BatchApiCallsOptions, oldestFirst } from './batch-api-calls.ts'
 import { createdMs, isUsable } from './seen-batch.ts'
 
-/** How many ended batches are remembered with the names of their owners. */
+/** The number of ended batches whose names are cached. */
 const NAMES_MAX = 10_000
 
 export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
@@ -57,10 +57,10 @@ export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
     const undecided: string[] = []
     for await (const listed of this.batchesSince(since, signal)) {
       if (listed === null) return null
-      // A batch that cannot be asked about is none that could be recorded.
+      // A batch without a usable ID cannot have been recorded.
       const batch = typeof listed.id === 'string' && isUsable(listed.id) ? this.seen(listed) : null
       if (batch === null || countsOf(listed).total !== line_count) continue
-      // One that has ended without results is none that could be recorded.
+      // A batch that ended without results cannot have been recorded.
       const ended = batch.output_file_id
       const batchName = ended === null ? undefined : await this.#nameOf(ended, signal)
       if (batchName === name) found.push({ at: createdMs(listed) ?? -found.length, batch })
@@ -77,7 +77,7 @@ export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
     return oldestFirst(found)
   }
 
-  /** The name that the results of a batch carry; null where they carry none, undefined where they cannot be read now. */
+  /** Reads the name in the results of a batch; null where they carry none, undefined where they cannot be read now. */
   async #nameOf(id: string, signal?: AbortSignal): Promise<string | null | undefined> {
     const known = this.#names.get(id)
     if (known !== undefined) return known
@@ -93,7 +93,7 @@ export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
     }
   }
 
-  /** A batch is its own file of results: their address is known, so the one that it names is not called. */
+  /** Reads the results of a batch from their known address rather than from the URL that the batch names. */
   lines(id: string, signal?: AbortSignal): AsyncIterable<Buffer> {
     return this.linesAt(`${this.pathOf(id)}/results`, signal)
   }
@@ -103,7 +103,7 @@ export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
   }
 }
 
-/** With the field names of OpenAI. */
+/** Converts a batch of Anthropic to the field names of OpenAI. */
 function shapeOf(batch: Record<string, unknown>): Record<string, unknown> {
   const { id, processing_status, results_url } = batch
   const { total, succeeded, errored, canceled, expired } = countsOf(batch)

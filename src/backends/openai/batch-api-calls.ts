@@ -17,40 +17,40 @@ import { type ServerAddress, serverAddressOf } from './server-address.ts'
 export interface BatchApiCallsOptions {
   base_url: string
   api_key: string | null
-  /** Reads the key from a file instead. */
+  /** The file of the API key, in place of `api_key`. */
   keyFile: SecretFiles<string> | null
   certificates: () => Certificates
   proxy: string | null
   headers: Readonly<Record<string, string>>
-  /** The longest a call may take; of a download, the longest wait for its next bytes. */
+  /** The longest time of a call; in a download, the longest wait for the next bytes. */
   timeout_ms: number
-  /** Origins beside its own that it may redirect to for results. */
+  /** Origins, beside the batch API's own, to which downloads of results may be redirected. */
   resultsFrom: readonly string[]
-  /** Whether files stay at the batch API. */
+  /** Whether uploaded files are kept at the batch API. */
   keepFiles: boolean
   now: () => number
 }
 
-/** How a batch API wants its calls. */
+/** The form of the calls of a batch API. */
 interface CallForm {
-  /** The path of the list of its batches. */
+  /** The path of the list of batches. */
   path: string
-  /** The headers of every call, by names in lower case; a configured one wins. The key is null where there is none. */
+  /** The headers of every call, by names in lower case; configured headers win. The key is null where there is none. */
   headers: (api_key: string | null) => Readonly<Record<string, string>>
-  /** The parameter of a list that names the last entry of the page before. */
+  /** The parameter of a list that names the last entry of the previous page. */
   cursor: string
-  /** A batch with the field names of OpenAI, where the batch API has others. */
+  /** Converts a batch to the field names of OpenAI, where the batch API has others. */
   shape?: (batch: Record<string, unknown>) => Record<string, unknown>
 }
 
 const PAGE = 100
-/** Pages that are looked through for a batch or a file at most. */
+/** The most pages of a list that are searched for a batch or a file. */
 const PAGES_MAX = 500
-/** Clocks of providers may differ from ours by so much. */
+/** The largest skew between a provider's clock and ours. */
 const SKEW_MS = 24 * 3_600_000
 const REDIRECTS_MAX = 5
 const REDIRECTS = [301, 302, 303, 307, 308]
-/** There is no such path, or nothing to read there. */
+/** Statuses of a path that does not exist or cannot be read. */
 const NO_PATH = [404, 405, 501]
 
 interface Answer {
@@ -63,7 +63,7 @@ interface CallOptions {
   headers?: Readonly<Record<string, string>>
   signal?: AbortSignal | undefined
   search?: URLSearchParams
-  /** Statuses that are no failure. */
+  /** Statuses that are accepted beside success. */
   or?: readonly number[]
 }
 
@@ -71,9 +71,9 @@ export abstract class BatchApiCalls {
   readonly #options: BatchApiCallsOptions
   readonly #form: CallForm
   readonly #address: ServerAddress
-  /** Loaded for the first call: the client takes 20 MiB. */
+  /** The HTTP client and its certificates, loaded for the first call: the client takes 20 MiB. */
   #opened: { certificates: Certificates; dispatcher: Promise<Dispatcher> } | null = null
-  /** For the other origins that results are read from: without the client certificate. */
+  /** The HTTP client for other origins of results: without the client certificate. */
   #elsewhere: Promise<Dispatcher> | null = null
 
   readonly listPath: string
@@ -98,7 +98,7 @@ export abstract class BatchApiCalls {
     return this.dialect.pollMsMin
   }
 
-  /** Whether batches can be listed; throws as any call does. */
+  /** Whether batches can be listed. Throws as any call does. */
   async hasList(): Promise<boolean> {
     const { value } = await this.pages(this.listPath, {}).next()
     return Array.isArray(value)
@@ -110,14 +110,14 @@ export abstract class BatchApiCalls {
   }
 
   async cancel(id: string, signal?: AbortSignal): Promise<void> {
-    // A batch that has ended is refused, in whatever words.
+    // A batch that has ended rejects its cancellation with one of these statuses.
     await this.call('POST', `${this.pathOf(id)}/cancel`, { signal, or: [400, 404, 409, 422] })
   }
 
   protected async createBatch(name: string, body: Buffer, signal?: AbortSignal): Promise<SeenBatch> {
     const headers = {
       'content-type': 'application/json',
-      // For another Offpeak.
+      // These headers make another Offpeak answer a repeated call with the same batch.
       'idempotency-key': name,
       'idempotency-mode': 'replay',
     }
@@ -133,7 +133,7 @@ export abstract class BatchApiCalls {
     return `${this.listPath}/${encodeURIComponent(id)}`
   }
 
-  /** Null for something that is no batch. */
+  /** Reads a batch; null for JSON that is no batch. */
   protected seen(json: unknown): SeenBatch | null {
     const { shape } = this.#form
     return seenBatch(shape && isRecord(json) ? shape(json) : json, (text) => this.redact(text))
@@ -145,7 +145,7 @@ export abstract class BatchApiCalls {
     return batch
   }
 
-  /** The batches of a list that are not older than `since` (Unix ms); null for a list that is not there. */
+  /** Lists the batches that are not older than `since` (Unix ms); null where the batch API has no list. */
   protected async *batchesSince(
     since: number,
     signal?: AbortSignal,
@@ -161,7 +161,7 @@ export abstract class BatchApiCalls {
     }
   }
 
-  /** The lines of a file of results. */
+  /** Reads the lines of a file of results. */
   protected async *linesAt(path: string, signal?: AbortSignal): AsyncGenerator<Buffer> {
     const answer = await this.#followed(await this.#send('GET', path, { signal }), signal)
     if (answer.statusCode !== 200) throw await this.#refused(answer)
@@ -173,8 +173,8 @@ export abstract class BatchApiCalls {
   }
 
   /**
-   * Goes where an answer redirects to, which is no other place than the configuration allows: a batch API must not choose
-   * what is called from here. What this service is known by stays with the batch API.
+   * Follows the redirects of an answer, only to origins that the configuration allows. Credentials go to the batch API
+   * alone.
    */
   async #followed(answer: Dispatcher.ResponseData, signal?: AbortSignal): Promise<Dispatcher.ResponseData> {
     let from = new URL(this.#address.origin)
@@ -209,7 +209,7 @@ export abstract class BatchApiCalls {
     return answer
   }
 
-  /** Null for a list that is not there. A page that does not end is the last one. */
+  /** Reads the pages of a list; null where the batch API has no list. Throws beyond PAGES_MAX pages. */
   protected async *pages(
     path: string,
     query: Readonly<Record<string, string>>,
@@ -235,7 +235,7 @@ export abstract class BatchApiCalls {
     throw notUnderstood(`more than ${PAGE * PAGES_MAX} entries in a list`)
   }
 
-  /** The answer of a call that succeeded, or that was answered with one of the statuses `or`. */
+  /** Makes a call. Returns an answer of success or with one of the statuses `or`. */
   protected async call(
     method: 'GET' | 'POST' | 'DELETE',
     path: string,
@@ -279,7 +279,7 @@ export abstract class BatchApiCalls {
     return secretsOf([this.#key(), ...Object.values(this.#options.headers)]).redact(text)
   }
 
-  /** A new one when the certificates were replaced; the calls of the one before end first. */
+  /** The HTTP client; a new one after the certificates were replaced. Calls of the previous client end first. */
   #dispatcher(): Promise<Dispatcher> {
     const before = this.#opened
     const certificates = this.#options.certificates()
@@ -322,7 +322,7 @@ async function dispatcherOf(
     : new ProxyAgent({ uri: proxy, requestTls: connect, ...timeouts })
 }
 
-/** `at`: when it was created (Unix ms), or less the later it was listed. Of equal times, the one that is listed last is the oldest. */
+/** Sorts by `at`: the time of creation (Unix ms), or a number that falls along the list. Lists have newer first. */
 export function oldestFirst(found: readonly { at: number; batch: SeenBatch }[]): SeenBatch[] {
   return found
     .toReversed()
@@ -330,17 +330,16 @@ export function oldestFirst(found: readonly { at: number; batch: SeenBatch }[]):
     .map(({ batch }) => batch)
 }
 
-// Reads what servers answer beside the answers to lines: no more than a bound, no longer than a time, and no more slowly
-// than any server means.
+// Bounds what servers answer to calls other than lines: in bytes, in time, and by the slowest speed of a transfer.
 
-/** The size of lists and single objects. */
+/** The largest size of lists and single objects in bytes. */
 export const JSON_BYTES_MAX = 8 * 1024 * 1024
-/** The size of errors: the rest is left unread. */
+/** The most bytes of an error that are read. */
 const ERROR_BYTES_MAX = 64 * 1024
-/** The slowest transfer of a file that is waited for, as a mean over the longest wait. */
+/** The slowest speed of a download that is accepted, as a mean over the longest wait. */
 const LEAST_BYTES_PER_S = 1024
 
-/** The text of a body, up to `bytes_max`. Throws after `ms_max`. */
+/** Reads the text of a body, up to `bytes_max`. Throws after `ms_max`. */
 export async function readText(
   body: Readable,
   bytes_max: number,
@@ -355,7 +354,7 @@ export async function readText(
   }
 }
 
-/** Passes a body on, whatever its size. Throws where it trickles; the time that its reader takes does not count. */
+/** Passes a body of any size on. Throws where it arrives too slowly; the time that its reader takes does not count. */
 async function* atLeastSpeed(body: AsyncIterable<Uint8Array>, periodMs: number): AsyncGenerator<Uint8Array> {
   let waitedMs = 0
   let bytes = 0
@@ -373,7 +372,7 @@ async function* atLeastSpeed(body: AsyncIterable<Uint8Array>, periodMs: number):
   }
 }
 
-/** A longer line is no result; its beginning stands for it. */
+/** The longest line of results in bytes: a longer line is no result, and is cut. */
 const LINE_BYTES_MAX = 64 * 1024 * 1024
 
 /** The lines that are not blank, without their line breaks and a byte order mark. */
@@ -396,7 +395,7 @@ interface BatchApiDialect {
   upload_path: string
   /** Fields of the upload's form beside `purpose` and `file`. */
   upload_fields: (filename: string) => Readonly<Record<string, string>>
-  /** How long a batch is left alone between two looks at least (ms). */
+  /** The shortest time between two polls of a batch (ms). */
   pollMsMin: number
 }
 
@@ -410,10 +409,10 @@ const TOGETHER: BatchApiDialect = {
   file_purpose: 'batch-api',
   upload_path: '/files/upload',
   upload_fields: (file_name) => ({ file_name, file_type: 'jsonl' }),
-  // It asks for half a minute to a minute.
+  // Its documentation asks for half a minute to a minute.
   pollMsMin: 30_000,
 }
-/** Providers count looks against rate limits; their batches take minutes at least. */
+/** The dialect of hosted providers, which count polls against rate limits; their batches take minutes at least. */
 const HOSTED: BatchApiDialect = { ...OPENAI, pollMsMin: 5_000 }
 
 const DIALECTS: Readonly<Record<string, BatchApiDialect>> = {

@@ -16,7 +16,7 @@ const NOT_CONNECTED = [
   'UND_ERR_CONNECT_TIMEOUT',
   'EAI_AGAIN',
 ]
-/** The call was refused as a whole. With any other status of an error it may have had its effect. */
+/** Statuses of calls that were rejected as a whole. With any other error status, a call may have had its effect. */
 const REFUSED = [400, 401, 402, 403, 404, 405, 413, 415, 422, 429]
 const NOT_ADMITTED = [401, 402, 403, 407]
 const NOT_THERE = [404, 405]
@@ -38,7 +38,7 @@ export function refusedCall(
   const retry_after_ms = retryAfterMs(headers, now)
   const wait = retry_after_ms === undefined ? {} : { retry_after_ms }
   const isTooMuch = hadNoEffect && (status === 413 || saysTooMuch([...codes, message].join(' ')))
-  // The end of the limit's window, until which it may be raised.
+  // The limit's window has an end, until which the limit may be raised.
   if (status === 429 && codes.includes(OVER_LIMIT))
     return new BatchApiError({ kind: 'throttled', status, reason, ...words, isOverLimit: true }, hadNoEffect)
   if (status === 429)
@@ -67,7 +67,7 @@ export function refusedCall(
       ...words,
       ...wait,
       ...(blamed === null && hadNoEffect && { refusesService: true }),
-      // Sent as a fault of the lines, they are what their batch waits for.
+      // An error of the lines' content also goes to callers.
       ...(BLAMES_REQUEST.includes(status) && { showsWords: true }),
     },
     hadNoEffect,
@@ -114,13 +114,13 @@ export function notUnderstood(what: string, moreForOperators = ''): BatchApiErro
 // the request is about lines, whether the batch API names them or not.
 
 const BLAMES_REQUEST = [400, 413, 422]
-/** Codes and types, without what separates their words, of what is not about lines. */
+/** Codes and types, without separators, of errors that are not about lines. */
 const PASSES =
   /notprocessed|file(?:notfound|expired|deleted)|notready|pending|inprogress|processing|conflict|idempoten|ratelimit|toomany|quota|budget|billing|insufficient|tokenlimit|requestlimit|capacity|overload|unavailable|timeout|servererror|apierror|apikey|auth|permission|region|maintenance/i
-/** The IDs by which this service names lines in files (dispatch/senders/batch-apis/creation.ts). */
+/** The pattern of the IDs by which this service names lines in files (dispatch/senders/batch-apis/creation.ts). */
 const CUSTOM_ID = /\breq_[0-9a-z]{33}\b/g
 const NUMBER = /\blines?(?: number)?[ :#]*(\d{1,7})\b/gi
-/** The way in which Anthropic names requests: `requests.0.custom_id`. */
+/** The pattern by which Anthropic names requests: `requests.0.custom_id`. */
 const INDEX = /\brequests[.[](\d{1,7})\b/g
 const NAMED_MAX = 1_000
 
@@ -156,11 +156,11 @@ export function blamedByBatch(
   return isSaid ? found : null
 }
 
-/** Codes and words of what is too large as a whole: a file, its requests, or the tokens that wait there. */
+/** Codes and words of errors about size: of a file, its requests, or the tokens that are queued. */
 const TOO_MUCH =
   /token.?limit|request.?limit|enqueued|too.?(?:large|big)|payload.?size|content.?length|too many (?:requests|lines|tokens|items) in|(?:exceeds?|exceeded|larger than|more than) (?:the |its |your )?(?:max|limit|allowed|size)|(?:maximum|max) (?:batch|file|request|number|size)/i
 
-/** Whether the lines may be taken in smaller parts. */
+/** Whether an error says that fewer lines at once would be accepted. */
 export function saysTooMuch(words: string): boolean {
   return TOO_MUCH.test(words)
 }

@@ -9,12 +9,12 @@ import { createdMs, idOf, isUsable } from './seen-batch.ts'
 
 interface HttpBatchApiOptions extends BatchApiCallsOptions {
   completion_window: string
-  /** Null: as the batch API has it. */
+  /** The `purpose` of uploaded files; null: the default of the batch API. */
   file_purpose: string | null
   lineMetadata: boolean
 }
 
-/** The key of its metadata that names a batch. */
+/** The key of a batch's metadata that holds its name. */
 const NAME_KEY = 'offpeak_remote_batch'
 const LINE_END = Buffer.from('}\n')
 
@@ -83,7 +83,7 @@ export class HttpBatchApi extends BatchApiCalls implements BatchApi {
     return oldestFirst(found)
   }
 
-  /** The entry of a list, or the batch itself where the entry is not enough to recognise it. */
+  /** Reads the batch of a list's entry where the entry has too few fields to recognise it. */
   async #whole(listed: Record<string, unknown>, signal?: AbortSignal): Promise<Record<string, unknown>> {
     const { id, metadata, input_file_id } = listed
     if (isRecord(metadata) || input_file_id !== undefined) return listed

@@ -16,53 +16,53 @@ import { SideReader } from './server-facts.ts'
 import { queryUrl, type SeriesQuery, TrafficReader } from './server-traffic.ts'
 
 export interface OpenAiBackendOptions {
-  /** Shown in audit records, logs and metrics. */
+  /** The name of the upstream in audit records, logs and metrics. */
   name: string
-  /** `http://127.0.0.1:8000/v1`; the endpoint's path below `/v1` is added to it. */
+  /** The base URL, such as `http://127.0.0.1:8000/v1`; the endpoint's path below `/v1` is added to it. */
   base_url: string
-  /** Sent as `Authorization: Bearer`, unless `headers` has one. */
+  /** The key sent as `Authorization: Bearer`, unless `headers` has one. */
   api_key?: string | null
-  /** The longest an answer may take, from the sending of the request to its last byte. */
+  /** The longest time from the sending of a request to the last byte of its answer. */
   timeout_ms: number
-  /** Connections open at once; calls beyond it wait for one. */
+  /** The limit of open connections; further calls wait for one. */
   connections_max: number
-  /** Whether a connection may serve several projects: the server never takes one request's answer for another's. */
+  /** Whether a connection may serve several projects, because the server never confuses answers. */
   sharesConnections?: boolean
-  /** The memory that answers may take, those of other backends of this process included. */
+  /** The limit on the memory of answers, shared with other backends of this process. */
   budget?: ResponseMemory
-  /** Reads the key from a file instead. */
+  /** The file of the API key, in place of `api_key`. */
   keyFile?: SecretFiles<string> | null
-  /** The authorities that vouch for the server, and the certificate and key that it asks for, as they are now. */
+  /** Returns the current certificate authorities, client certificate and key. */
   certificates?: (() => Certificates) | undefined
-  /** Where the server is, in place of what its name resolves to. */
+  /** The address of the server, in place of the one that its name resolves to. */
   address?: string | null
-  /** A Unix socket to connect to instead. */
+  /** A Unix socket to connect to instead of the URL's host. */
   socket?: string | null
-  /** Whether a connection that was just established is one to the server; before that nothing is sent. */
+  /** Checks that a connection just established leads to the right server; nothing is sent before. */
   isOwn?: (() => Promise<boolean>) | null
   /** The address of a proxy before the server. */
   proxy?: string | null
-  /** Added to every request. */
+  /** Headers added to every request. */
   headers?: Readonly<Record<string, string>>
   /** The header, in lower case, that names the project of a request; null: none does. */
   fairness_header?: string | null
-  /** Where it shows its metrics; null: nowhere. */
+  /** The URL of the server's metrics; null: none. */
   metrics_url?: string | null
-  /** The series to ask for where `metrics_url` is the address of a Prometheus; null: it is a page of the server. */
+  /** The query where `metrics_url` is the address of a Prometheus; null: it is the metrics page of the server. */
   query?: SeriesQuery | null
 }
 
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024
-/** The longest time that a timer of Node can wait: 24 days. */
+/** The longest time that a timer of Node can wait: 24 days, in ms. */
 const TIMER_MS_MAX = 2 ** 31 - 1
 const CONNECT_TIMEOUT_MS_MAX = 10_000
-/** The time after which an answer says nothing of now. */
+/** The timeout of reading traffic: a later answer would be outdated. */
 const TRAFFIC_TIMEOUT_MS = 900
 const PROBE_TIMEOUT_MS = 5_000
-/** A key that answers lines may be one that lists no models. */
+/** Statuses of a key that may send lines though it may not list models. */
 const NOT_ALLOWED: ReadonlySet<number> = new Set([401, 403])
 
-/** Throws a TypeError for a base_url that cannot be used. */
+/** Creates the backend of a server. Throws a TypeError for a base_url that cannot be used. */
 export function openaiBackend(options: OpenAiBackendOptions): Backend {
   const { name, timeout_ms, connections_max, fairness_header = null, keyFile = null } = options
   const address = serverAddressOf(options.base_url)
@@ -73,7 +73,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     const headers = new Map([['content-type', 'application/json'], ...own, ...known])
     return headOf(address, path.slice('/v1'.length), headers, proxy, 'POST')
   }
-  // An answer under way may quote the key that it was asked with.
+  // An answer in flight may quote the previous key.
   const prepare = (api_key: string | null, previous: string | null): Prepared => ({
     api_key,
     heads: new Map(),
@@ -111,7 +111,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   // A configured header wins.
   const tracesItself = Object.keys(options.headers ?? {}).some((key) => key.toLowerCase() === 'traceparent')
 
-  // Most requests of a chunk begin alike, and follow each other.
+  // Most requests of a chunk have the same head, and follow each other.
   let last: { of: Buffer; project: string | null; trace: string | null; head: Buffer } | null = null
 
   function headFor({ endpoint, traceparent, project_id }: BackendCall): Buffer {
@@ -153,7 +153,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       certificates: options.certificates,
       proxy,
       headers: (origin) => {
-        // No key goes to another address than the one that it is configured for.
+        // A key is sent only to the origin that it is configured for.
         const isOwn = origin === address.origin
         const headers = headersOf(isOwn ? { ...options, api_key: current().api_key } : {})
         headers.delete('content-type')
@@ -221,7 +221,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
 
 interface Prepared {
   api_key: string | null
-  /** Made when the first line of an endpoint is sent. */
+  /** The heads of requests by endpoint, each built when the first line of the endpoint is sent. */
   heads: Map<EndpointPath, Buffer>
   secrets: Secrets
 }

@@ -6,7 +6,7 @@ import { storableText } from '../../domain/text.ts'
 import { type SeenBatch, UnusableId } from '../batch-api/batch-api.ts'
 import { blamedByBatch, notUnderstood, saysTooMuch } from './batch-api-failure.ts'
 
-/** How a batch ended, in the words of several batch APIs. */
+/** How a batch ended, by the statuses of several batch APIs. */
 const ENDS: Readonly<Record<string, string>> = {
   completed: 'completed',
   complete: 'completed',
@@ -33,20 +33,20 @@ const RUNNING = [
   'cancellation_requested',
   'created',
 ]
-/** The batch was refused because too much is queued. */
+/** Codes of a batch that was rejected because too much is queued. */
 const THROTTLED = /quota_exceeded|rate_limit/i
 const DETAIL_LENGTH_MAX = 300
-/** Greater numbers are milliseconds. */
+/** The greatest time that counts as seconds; greater numbers are milliseconds. */
 const SECONDS_MAX = 1e11
-/** Times outside are mistakes: 2001 and 2100 (Unix ms). */
+/** The bounds of a plausible time of creation: 2001 and 2100 (Unix ms). */
 const CREATED_MS_MIN = 1e12
 const CREATED_MS_MAX = 4.1e12
 const STATUS_LENGTH_MAX = 40
-/** The length of IDs, which are stored and become parts of addresses. */
+/** The longest ID that is accepted: IDs are stored, and become parts of addresses. */
 const ID_LENGTH_MAX = 512
 const COUNT_MAX = 1e9
 
-/** Null if the JSON is not a batch. Throws if its IDs are invalid. `redact` removes secrets from text for callers. */
+/** Reads a batch; null if the JSON is none. Throws for invalid IDs. `redact` removes secrets from its texts. */
 export function seenBatch(json: unknown, redact: (text: string) => string): SeenBatch | null {
   const batch = isRecord(json) && isRecord(json.job) ? json.job : json
   if (!isRecord(batch)) return null
@@ -80,7 +80,7 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
   }
 }
 
-/** When a batch was created (Unix ms); null if it has no time. */
+/** The time when a batch was created (Unix ms); null if it has none. */
 export function createdMs(batch: Record<string, unknown>): number | null {
   const at = batch.created_at ?? batch.created
   const number = typeof at === 'string' && /^\d+(\.\d+)?$/.test(at) ? Number(at) : at
@@ -110,12 +110,12 @@ function doneOf(counts: unknown): number {
   return share > 0 && share <= 1 ? share : 0
 }
 
-/** Null where there is none that can be asked for: the lines of such a file have no result. */
+/** The ID of a file; null where it is missing or unusable: the lines of such a file have no result. */
 function fileIdOf(value: unknown): string | null {
   return typeof value === 'string' && isUsable(value) ? value : null
 }
 
-/** Null where there is none. Throws an UnusableId for one that cannot be a part of an address. */
+/** The ID of a batch; null where it is missing. Throws an UnusableId for one that cannot be a part of an address. */
 export function idOf(value: unknown): string | null {
   if (typeof value !== 'string') return null
   if (isUsable(value)) return value
@@ -126,13 +126,13 @@ export function idOf(value: unknown): string | null {
   throw new UnusableId(notUnderstood(what).result, false)
 }
 
-/** Whether an ID can be stored, and be a part of an address that leads to it. */
+/** Whether an ID can be stored, and be a part of a URL path. */
 export function isUsable(id: string): boolean {
   const isPath = id === '' || id === '.' || id === '..'
   return !isPath && id.length <= ID_LENGTH_MAX && id.isWellFormed() && !/\p{Cc}/u.test(id)
 }
 
-/** The words of a batch about its failure. */
+/** The batch API's message about the failure of a batch. */
 function detailOf({ errors, error }: Record<string, unknown>): string {
   const list = isRecord(errors) ? errors.data : errors
   const first: unknown = Array.isArray(list) ? list[0] : (list ?? error)

@@ -5,13 +5,13 @@ import { requestHead } from '../http1/exchange.ts'
 import type { HttpProxy } from '../http1/proxy.ts'
 
 export interface ServerAddress extends Pick<Target, 'authority' | 'tls' | 'host' | 'port'> {
-  /** `http://host:port` */
+  /** The origin of the server, `http://host:port`. */
   origin: string
   /** The path and query of `resource` below the base: `/v1/chat/completions?api-version=…`. */
   path(resource: string): string
 }
 
-/** Throws a TypeError, which never quotes the URL, when it cannot be used. */
+/** Parses a base URL. Throws a TypeError, which never quotes the URL, when it cannot be used. */
 export function serverAddressOf(base_url: string): ServerAddress {
   const url = URL.parse(base_url)
   if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
@@ -40,7 +40,7 @@ export function headersOf({
   api_key?: string | null
   headers?: Readonly<Record<string, string>>
 }): Map<string, string> {
-  // Without accept-encoding a server may send whatever encoding it likes.
+  // Without accept-encoding a server may choose any encoding.
   const all = new Map([
     ['accept', 'application/json'],
     ['accept-encoding', 'identity'],
@@ -50,7 +50,7 @@ export function headersOf({
   return all
 }
 
-/** The head of a request; over a plain HTTP proxy it has the whole address. */
+/** The head of a request; over a plain HTTP proxy it has the whole URL. */
 export function headOf(
   address: ServerAddress,
   resource: string,

@@ -12,21 +12,21 @@ import { readUpstreamError } from '../verdict/upstream-error.ts'
 import { headersOf, headOf, serverAddressOf } from './server-address.ts'
 
 const TIMEOUT_MS = 10_000
-/** The size of a list of models. */
+/** The largest size of a list of models in bytes. */
 const LIST_BYTES_MAX = 8 * 1024 * 1024
-/** Later models of a list are left out. */
+/** The most models that are read from a list. */
 export const LISTED_MAX = 10_000
 
-/** No server answers at the address, or not yet. */
+/** The error when no server answers at the address. */
 export class ServerDown extends Error {}
 
 export interface ListedModel extends ServedFacts {
   id: string
-  /** The endpoints that it serves, where the server names them. */
+  /** The endpoints that the model serves; null where the server does not name them. */
   endpoints: EndpointPath[] | null
 }
 
-/** How the server is reached; the same as for its lines. */
+/** How the server is reached: with the options of its lines. */
 export interface ListOptions {
   api_key?: string | null
   headers?: Readonly<Record<string, string>>
@@ -36,8 +36,8 @@ export interface ListOptions {
 }
 
 /**
- * The models that `GET base_url/models` lists, in the server's order, at least one. Throws an Error whose message
- * says what to fix: address, key, or server.
+ * Reads the models of `GET base_url/models`, in the server's order, at least one. Throws an Error whose message says
+ * how to fix the address, the key or the server.
  */
 export async function listUpstreamModels(
   base_url: string,
@@ -101,7 +101,7 @@ function modelsOf(body: Buffer): ListedModel[] | null {
 
 const GENERATES: readonly EndpointPath[] = ['/v1/chat/completions', '/v1/completions', '/v1/responses']
 
-/** LM Studio's words. */
+/** The endpoints of models that LM Studio calls by these words. */
 const ALSO_MESSAGES: readonly EndpointPath[] = [...GENERATES, '/v1/messages']
 
 const WORDS: Readonly<Record<string, readonly EndpointPath[]>> = {
@@ -118,7 +118,7 @@ const WORDS: Readonly<Record<string, readonly EndpointPath[]>> = {
   score: ['/v1/score'],
 }
 
-/** Null where the server says nothing that is understood. */
+/** The endpoints of a listed model; null where the server names none that are known. */
 function servedEndpoints(model: Readonly<Record<string, unknown>>): EndpointPath[] | null {
   const paths = [model.endpoints, model.supported_endpoints]
     .flatMap(words)
@@ -151,7 +151,7 @@ interface ServedFacts {
   context_window: number | null
   /** The ID of the base model of a LoRA adapter. */
   parent: string | null
-  /** Two IDs with the same root are names of one model. */
+  /** The ID of the model's weights: two IDs with the same root are names of one model. */
   root: string | null
 }
 
@@ -174,7 +174,7 @@ export function servedFacts(model: Readonly<Record<string, unknown>>): ServedFac
   }
 }
 
-/** Whether a model may have this window: an impossible one would have every line refused, or none. */
+/** Whether a context window is plausible: an impossible one would reject every line, or none. */
 function isWindow(value: unknown): value is number {
   return Number.isInteger(value) && Number(value) >= WINDOW_MIN && Number(value) <= WINDOW_MAX
 }
@@ -187,33 +187,30 @@ function textOf(value: unknown): string | null {
   return typeof value === 'string' && value !== '' ? value : null
 }
 
-/** The size of the metrics. */
+/** The largest size of a metrics page in bytes. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 interface SideReaderOptions {
   url: string
-  /** Below the URL. */
+  /** The path below the URL. */
   resource: '' | '/models'
   timeout_ms: number
   answerBytesMax?: number
   certificates: (() => Certificates) | undefined
   proxy: HttpProxy | null
-  /** The address to connect to instead of that of the URL's name; null: that one. */
+  /** The address to connect to instead of the URL's host; null: the host. */
   connectHostOf?: (origin: string) => string | null
-  /** Sent with each request to this origin. */
+  /** The headers of each request to this origin. */
   headers: (origin: string) => ReadonlyMap<string, string>
 }
 
-/**
- * Reads the metrics or the models of a server over a connection of its own, because the connections for lines may all be
- * busy.
- */
+/** Reads the metrics or the models of a server over its own connection, since those for lines may all be busy. */
 export class SideReader {
   readonly #options: SideReaderOptions
   readonly #address: ReturnType<typeof serverAddressOf>
   readonly #pool: HttpPool
 
-  /** Throws a TypeError for a URL that cannot be used. */
+  /** Creates a reader. Throws a TypeError for a URL that cannot be used. */
   constructor(options: SideReaderOptions) {
     const { timeout_ms, answerBytesMax = ANSWER_BYTES_MAX } = options
     this.#options = options

@@ -14,21 +14,21 @@ import { readUpstreamError } from '../verdict/upstream-error.ts'
 interface Dialect {
   running: string
   waiting: string
-  /** The metric of the waiting requests that do not wait for room in the server. */
+  /** The metric of requests that wait for something other than room in the server; null: none. */
   deferred: string | null
-  /** The name of today first, as for the others. */
+  /** The metric's names, the current one first, as below. */
   cache: readonly string[]
   tokens: readonly string[]
-  /** None of a server whose tokens tell. */
+  /** The metric of engine steps; empty where `tokens` rises while requests run. */
   steps: readonly string[]
 }
 
-/** A name may be followed by a label that the samples have. */
+/** The metrics of each server. A name may be followed by a label that its samples must have. */
 const DIALECTS: readonly Dialect[] = [
   {
     running: 'vllm:num_requests_running',
     waiting: 'vllm:num_requests_waiting',
-    // They wait for a grammar, an adapter or a transfer of their cache.
+    // Requests that wait for a grammar, an adapter or a transfer of their cache.
     deferred: 'vllm:num_requests_waiting_by_reason reason="deferred"',
     cache: ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc'],
     tokens: ['vllm:generation_tokens_total'],
@@ -39,7 +39,7 @@ const DIALECTS: readonly Dialect[] = [
     waiting: 'sglang:num_queue_reqs',
     deferred: null,
     cache: ['sglang:token_usage'],
-    // The other one rises by all tokens of a request when the request ends.
+    // The second name rises by all tokens of a request when the request ends.
     tokens: ['sglang:realtime_tokens_total mode="decode"', 'sglang:generation_tokens_total'],
     steps: [],
   },
@@ -47,18 +47,18 @@ const DIALECTS: readonly Dialect[] = [
     running: 'llamacpp:requests_processing',
     waiting: 'llamacpp:requests_deferred',
     deferred: null,
-    // Until May 2025.
+    // The name until May 2025.
     cache: ['llamacpp:kv_cache_usage_ratio'],
-    // Rises by all tokens of a request when the request ends.
+    // This counter rises by all tokens of a request when the request ends.
     tokens: ['llamacpp:tokens_predicted_total'],
     steps: ['llamacpp:n_decode_total'],
   },
 ]
 
-/** One sample of the text format: name, labels, value. */
+/** The pattern of a sample in Prometheus' text format: name, labels, value. */
 const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{([^\n]*)\})?[ \t]+([^\s]+)/gm
 const LABEL = /(\w+)="((?:[^"\\]|\\.)*)",?\s*/g
-/** Ranks of one engine, each of which may report the same requests. */
+/** The labels of ranks of one engine, each of which may report the same requests. */
 const RANK = /^(tp|pp|moe_ep|moe_tp|attn_tp|ep)_rank$/
 const READ = new Set(
   DIALECTS.flatMap((one) => [
@@ -76,7 +76,7 @@ interface Sample {
   value: number
 }
 
-/** Null if the text has none of these servers' metrics, or no number of running requests. */
+/** Reads a metrics page; null if it has none of the known metrics, or no number of running requests. */
 export function trafficOf(text: string): ServerTraffic | null {
   const samples = Array.from(text.matchAll(SAMPLE), ([, name = '', labels = '', value = '']) => ({
     name,
@@ -88,27 +88,27 @@ export function trafficOf(text: string): ServerTraffic | null {
   return trafficIn(Map.groupBy(samples, ({ name }) => name))
 }
 
-/** The series that a Prometheus has of the replicas of a server. */
+/** The query for the metrics of a server's replicas in a Prometheus. */
 export interface SeriesQuery {
-  /** A selector of PromQL, `{namespace="llm"}`; without a name, the names that are read are added. */
+  /** A selector of PromQL, `{namespace="llm"}`; without a metric's name, all known names are added. */
   selector: string
   timeout_ms: number
-  /** Samples that are older are not read. */
+  /** The age in ms from which samples are ignored. */
   stale_after_ms: number
 }
 
-/** The address of the query at the API of Prometheus, which Thanos, Mimir and VictoriaMetrics have as well. */
+/** The URL of the query at the API of Prometheus, which Thanos, Mimir and VictoriaMetrics have as well. */
 export function queryUrl(address: string, { selector, stale_after_ms }: SeriesQuery): string {
   const url = new URL(address)
   const names = `__name__=~"${[...READ].filter(Boolean).join('|')}"`
   const named = selector.startsWith('{') ? selector.replace(/^\{\s*/, `{${names},`) : selector
   url.pathname = `${url.pathname.replace(/\/+$/, '')}/api/v1/query`
-  // The samples themselves have their times; a value at this moment has none.
+  // A range query returns samples with their own times; an instant query does not.
   url.searchParams.set('query', `${named}[${stale_after_ms}ms]`)
   return url.href
 }
 
-/** The last sample of each series that the query found, at the time of the latest; null if none tells running requests. */
+/** Reads the last sample of each series of a query's answer, at the latest time; null without running requests. */
 function trafficOfQuery(body: Buffer): ServerTraffic | null {
   const { data } = recordOf(parsedJson(body.toString()))
   const { result } = recordOf(data)
@@ -130,7 +130,7 @@ function recordOf(value: unknown): Record<string, unknown> {
   return isRecord(value) ? value : {}
 }
 
-/** Reads the traffic of a server: its own page, or with `query` what a Prometheus has of its replicas. */
+/** Reads a server's traffic from its metrics page or, with `query`, from a Prometheus. */
 export class TrafficReader {
   readonly #read: () => Promise<Exchanged>
   readonly #query: SeriesQuery | null
@@ -141,7 +141,7 @@ export class TrafficReader {
     this.#query = query
   }
 
-  /** A Prometheus that does not answer leaves the last reading until that is stale. `tell` gets what to fix. */
+  /** Reads the traffic. The last reading of a silent Prometheus counts until it is stale. `tell` gets advice. */
   async read(tell: (problem: string) => void = () => {}): Promise<ServerTraffic | null> {
     const found = await this.#read()
     const query = this.#query
@@ -198,8 +198,8 @@ function trafficIn(samples: ReadonlyMap<string, readonly Sample[]>): ServerTraff
 }
 
 /**
- * The value of each engine. SGLang with priorities reports its sum, with an empty priority, beside the values by priority;
- * ranks of one engine report its requests again.
+ * The value of each engine. SGLang with priorities reports the sum, with an empty priority, beside values by priority;
+ * ranks of one engine report the same requests.
  */
 function ofEngines(samples: readonly Sample[]): number[] {
   const hasSum = samples.some(({ labels }) => labels.get('priority') === '')
@@ -217,7 +217,7 @@ function isSaid(value: number | null): boolean {
   return value !== null && !Number.isNaN(value)
 }
 
-/** `Inf` and its like are how Prometheus writes what JavaScript calls Infinity. */
+/** Parses a number of Prometheus, which writes `Inf` for Infinity. */
 function numberOf(text: string): number {
   return Number(text.replace(/inf(inity)?$/i, 'Infinity'))
 }

@@ -11,12 +11,12 @@ const DEPTH_GENEROUS = 3
 const DEPTH_MAX = 12
 const NODES_MAX = 5_000
 const ITEMS_MAX = 1_000
-/** Longer strings are not made. */
+/** The longest string that is generated, in characters. */
 const LENGTH_MAX = 100_000
-/** How many values a number is drawn from. */
+/** The number of values from which a number is drawn. */
 const NUMBERS = 100
 
-/** The value of a schema that none satisfies. */
+/** The result for a schema that no value satisfies. */
 const NOTHING = Symbol('nothing')
 
 type Schema = Record<string, unknown>
@@ -28,7 +28,9 @@ interface Making {
   nodes: number
 }
 
-/** A JSON value that `schema` accepts, or undefined when none was found. Throws a SimulatedError beyond the budget. */
+/**
+ * Generates a JSON value that `schema` accepts; undefined if none is found. Throws a SimulatedError beyond the budget.
+ */
 export function schemaInstance(
   schema: unknown,
   random: SeededRandom,
@@ -53,7 +55,7 @@ function make(given: unknown, making: Making, depth: number): unknown {
   const options = anyOf ?? oneOf
   const ways = Array.isArray(options) ? options : typesOf(schema)
   budget.steps(1 + ways.length)
-  // Deep down, what needs no further level comes first.
+  // At great depth, options without a further level come first.
   const start = depth > DEPTH_GENEROUS ? 0 : random.next() % Math.max(ways.length, 1)
   const order = [...ways.slice(start), ...ways.slice(0, start)]
   if (depth > DEPTH_GENEROUS) order.sort((a, b) => Number(isNested(a)) - Number(isNested(b)))
@@ -72,7 +74,7 @@ function isNested(option: unknown): boolean {
   return '$ref' in option || typesOf(option).some((type) => type === 'object' || type === 'array')
 }
 
-/** Follows `$ref` and folds `allOf` in; null when a reference leads nowhere, or round in circles. */
+/** Resolves `$ref` and merges `allOf`; null when a reference leads nowhere, or to itself. */
 function flatten(given: unknown, making: Making, hops = 0): Schema | null {
   making.nodes += 1
   if (given === true) return {}
@@ -94,7 +96,7 @@ function flatten(given: unknown, making: Making, hops = 0): Schema | null {
   return schema
 }
 
-/** A JSON pointer within the document: `#`, `#/$defs/node`. */
+/** Resolves a JSON pointer within the document: `#`, `#/$defs/node`. */
 function resolve(ref: string, root: unknown): unknown {
   if (!ref.startsWith('#')) return undefined
   let at: unknown = root
@@ -106,7 +108,7 @@ function resolve(ref: string, root: unknown): unknown {
   return at
 }
 
-/** A schema whose instances both accept; where that cannot be expressed, `second` has its way. */
+/** Merges two schemas, so that a value satisfies both; where that cannot be expressed, `second` applies. */
 function mergeSchemas(first: Schema, second: Schema): Schema {
   const merged = { ...first, ...second }
   for (const [key, value] of Object.entries(first))
@@ -121,7 +123,7 @@ function both(key: string, first: unknown, second: unknown): unknown {
     return [...new Set([...first, ...second])]
   if (key === 'type') {
     const shared = [first].flat().filter((type) => [second].flat().includes(type))
-    // Every integer is a number.
+    // Every integer is also a number.
     return shared.length === 0 ? 'integer' : shared
   }
   if (key !== 'properties' || !isRecord(first) || !isRecord(second)) return second
@@ -131,7 +133,7 @@ function both(key: string, first: unknown, second: unknown): unknown {
   return merged
 }
 
-/** The work of a merge. */
+/** The size of a schema, for the budget of a merge. */
 function sizeOf(schema: Schema): number {
   const sizes = Object.values(schema).map((value) =>
     Array.isArray(value) ? value.length : isRecord(value) ? Object.keys(value).length : 0,
@@ -182,7 +184,7 @@ function makeObject(schema: Schema, making: Making, depth: number): unknown {
       made.push([key, value])
     } else if (required.has(key)) return NOTHING
   }
-  // Unlike assignment, this makes a plain property even of `__proto__`.
+  // Unlike assignment, fromEntries makes a plain property even of `__proto__`.
   return Object.fromEntries(made)
 }
 

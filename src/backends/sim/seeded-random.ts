@@ -2,22 +2,22 @@
 import { hash } from 'node:crypto'
 
 export interface SeededRandom {
-  /** SHA-256 of the request, in hex. */
+  /** The SHA-256 of the request in hex. */
   readonly sha256: string
-  /** The next number, even over 0..2^32-1. */
+  /** Draws the next number, uniform over 0..2^32-1. */
   next(): number
-  /** The next fraction, in [0, 1). */
+  /** Draws the next fraction in [0, 1). */
   fraction(): number
-  /** The next whole number in [min, max]. */
+  /** Draws the next whole number in [min, max]. */
   between(min: number, max: number): number
 }
 
-/** The random numbers of a request. */
+/** The random numbers for the body of a request. */
 export function randomOf(body: Uint8Array): SeededRandom {
   return randomOfHash(hash('sha256', body, 'hex'))
 }
 
-/** SHA-256 is the quickest hash at hand where the processor has instructions for it. */
+/** The random numbers for a SHA-256: the fastest hash at hand where the processor has instructions for it. */
 export function randomOfHash(sha256: string, salt = 0): SeededRandom {
   // mulberry32, started from the first 32 bits of the hash.
   let state = (Number.parseInt(sha256.slice(0, 8), 16) ^ Math.imul(salt, 0x9e3779b1)) | 0

@@ -9,10 +9,10 @@ import { type SimResponse, Simulator } from './simulator.ts'
 
 interface SimBackendOptions extends SimOptions {
   name: string
-  /** When a hanging request is given up. Default 60 s. */
+  /** The timeout in ms of a request that never gets an answer. Default 60 s. */
   timeout_ms?: number
   clock?: Clock
-  /** One that others look at too, in place of one of its own with the options beside it. */
+  /** A simulator shared with others, in place of a new one with these options. */
   simulator?: Simulator
 }
 
@@ -20,7 +20,7 @@ const TIMEOUT_MS = 60_000
 const CLOSED = unanswered('upstream_unavailable', 'the backend was closed')
 const ABORTED = unanswered('upstream_unavailable', 'aborted')
 
-/** Throws a RangeError for options that make no sense. */
+/** Creates a simulated upstream. Throws a RangeError for invalid options. */
 export function simBackend(options: SimBackendOptions): Backend {
   const { name, timeout_ms = TIMEOUT_MS, clock = systemClock } = options
   const simulator = options.simulator ?? new Simulator(options)
@@ -55,7 +55,7 @@ export function simBackend(options: SimBackendOptions): Backend {
   return {
     name,
 
-    // It is in this process.
+    // A simulator in this process is always up.
     probe: async () => ({ isUp: true, reason: null }),
 
     async send({ endpoint, body, signal }: BackendCall) {

@@ -6,19 +6,19 @@ import { estimateTokens } from '../../domain/tokens.ts'
 export interface SimRequest {
   model: string
   prompt_tokens: number
-  /** max_completion_tokens or max_tokens; null when neither is set. */
+  /** The value of max_completion_tokens or max_tokens; null when neither is set. */
   output_tokens_max: number | null
-  /** How many choices. */
+  /** The number of choices. */
   n: number
   /** The tool to call; null: answer with text. */
   tool: Tool | null
-  /** The form of the text: a JSON value of this schema, any JSON object, or plain text. */
+  /** The format of the text: a JSON value of this schema, any JSON object, or plain text. */
   format: { kind: 'text' } | { kind: 'json' } | { kind: 'schema'; schema: unknown }
 }
 
 interface Tool {
   name: string
-  /** The JSON Schema of its arguments. */
+  /** The JSON Schema of the tool's arguments. */
   parameters: unknown
 }
 
@@ -45,7 +45,7 @@ const TOKENS_PER_MESSAGE = 4
 const TOKENS_PER_PROMPT = 3
 const TOKENS_PER_IMAGE = 256
 
-/** Throws a SimulatedError. `random` chooses among several tools. */
+/** Parses a chat completion. Throws a SimulatedError. `random` chooses among several tools. */
 export function readSimRequest(
   body: Uint8Array,
   settings: SimSettings,
@@ -71,7 +71,7 @@ export function readSimRequest(
   }
 }
 
-/** The same for a message of Anthropic's API. */
+/** Parses a message of Anthropic's API. Throws a SimulatedError. */
 export function readSimMessage(
   body: Uint8Array,
   settings: SimSettings,
@@ -111,7 +111,7 @@ function readMessages({ messages, tools }: Record<string, unknown>): {
   return { messages, prompt_tokens: promptTokens(messages, tools) }
 }
 
-/** Reads the fields that every request has. Throws a SimulatedError. */
+/** Parses the fields that every request has. Throws a SimulatedError. */
 export function readSimBody(
   body: Uint8Array,
   { models, streams }: Pick<SimSettings, 'models' | 'streams'>,
@@ -133,7 +133,7 @@ function parse(body: Uint8Array): Record<string, unknown> {
   return parsed
 }
 
-/** Throws vLLM's error for a request that is too long. */
+/** Throws vLLM's error for a prompt and output (tokens) that exceed the context window. */
 export function refuseOverlong(prompt: number, output: number | null, window: number): void {
   if (prompt + (output ?? 1) <= window) return
   const asked = output ?? 0
@@ -223,12 +223,12 @@ export function invalid(message: string, param: string | null): SimulatedError {
 // Limits the work of the simulator for one request, all its choices together. A request of a few bytes can ask for
 // anything: strings and lists of any length, patterns, definitions that refer to each other, a hundred times over.
 
-/** The size of the answer's text, and of the values that are made for it. */
+/** The limit of the answer's text, and of the values that are generated for it, in bytes. */
 const ANSWER_BYTES_MAX = 1024 * 1024
-/** Parts of schemas and patterns that are looked at; some tens of milliseconds. */
+/** The limit of visited parts of schemas and patterns; some tens of milliseconds. */
 const STEPS_MAX = 200_000
 
-/** Each method throws a SimulatedError once there is nothing left. */
+/** The budget of one request's generation. Each method throws a SimulatedError once it is spent. */
 export class GenerationBudget {
   #steps = STEPS_MAX
   #value_bytes = ANSWER_BYTES_MAX
@@ -239,18 +239,18 @@ export class GenerationBudget {
     if (this.#steps < 0) throw overBudget(`takes more than ${STEPS_MAX} steps to work out`)
   }
 
-  /** Counts the bytes of values before they are made. */
+  /** Spends bytes of values before they are generated. */
   bytes(count: number): void {
     this.#value_bytes -= count
     if (this.#value_bytes < 0) throw tooLong()
   }
 
-  /** A value that the request brought along, and that stands in the answer. */
+  /** Spends the bytes of a value that is copied from the request into the answer. */
   quoted(value: unknown): void {
     this.bytes(JSON.stringify(value)?.length ?? 0)
   }
 
-  /** Counts the bytes of the answer as it is written. */
+  /** Spends bytes of the answer's text. */
   text(count: number): void {
     this.#text_bytes -= count
     if (this.#text_bytes < 0) throw tooLong()

@@ -11,19 +11,19 @@ import { SIM_CREATED } from './simulated-answer.ts'
 import { errorText, type SimResponse, type SimStats, Simulator } from './simulator.ts'
 
 export interface SimServerOptions extends SimOptions {
-  /** 0 picks a free one. */
+  /** The TCP port; 0 picks a free one. */
   port: number
   host?: string
-  /** A file to which every call is appended as it arrives: see CallLog. */
+  /** The file to which every call is appended on arrival: see CallLog. */
   log_file?: string | null
-  /** Decides when answers are sent, and not `latency_ms`; for benchmarks. */
+  /** Decides when answers are sent, in place of `latency_ms`; for benchmarks. */
   engine?: AnswerTiming
   clock?: Clock
 }
 
-/** Sends complete answers as an engine that works on all of them at once would. */
+/** Sends complete answers with the timing of an engine that works on all of them at once. */
 export interface AnswerTiming {
-  /** `done` is called once, when nothing more is worked on for this request. */
+  /** Serves an answer; calls `done` once, when the engine no longer works on the request. */
   serve(
     body: Uint8Array,
     answer: { text: string; prompt_tokens: number; completion_tokens: number },
@@ -31,24 +31,24 @@ export interface AnswerTiming {
     reply: (status: number, text: string) => void,
     done: () => void,
   ): void
-  /** Its page of metrics. */
+  /** The engine's metrics page. */
   metrics(model: string): string
   close(): void
 }
 
 interface SimServer {
-  /** `http://host:port/v1`, what a client takes as its base URL. */
+  /** The base URL for clients: `http://host:port/v1`. */
   base_url: string
   port: number
   stats(): SimStats
-  /** Breaks every open connection. */
+  /** Stops the server and breaks every open connection. */
   close(): Promise<void>
 }
 
 const BODY_BYTES_MAX = 64 * 1024 * 1024
 const MODEL_WHEN_ANY = 'sim-1'
 
-/** Resolves when it listens; rejects when it cannot (the port is taken) or an option makes no sense. */
+/** Starts a simulator. Resolves when it listens; rejects for a port that is taken, or invalid options. */
 export async function simServer(options: SimServerOptions): Promise<SimServer> {
   const { host = '127.0.0.1', clock = systemClock, engine = null } = options
   const simulator = new Simulator({ ...options, streams: engine !== null })
@@ -122,14 +122,14 @@ function readBody(
   })
 }
 
-/** Lets the fate take its course; `done` is called once, when its slot is free again. */
+/** Sends the decided response; calls `done` once, when its slot is free. */
 function meet(fate: SimResponse, response: ServerResponse, clock: Clock, done: () => void): void {
   if (fate.kind !== 'hang' && fate.after_ms === 0) {
     done()
     finish(fate, response)
     return
   }
-  // A caller that leaves frees the slot, as it does on a server that notices.
+  // A client that disconnects frees the slot, as on a server that notices.
   response.on('close', () => {
     cancel()
     done()
@@ -163,7 +163,7 @@ function reply(
     )
   }
   response.writeHead(status, headers)
-  // Plain ASCII, which nearly every answer is, goes out without being encoded.
+  // ASCII text, as in nearly every answer, needs no encoding.
   response.end(text, bytes === text.length ? 'latin1' : 'utf8')
 }
 
@@ -206,7 +206,7 @@ class CallLog {
   #scheduled = false
   #error: Error | undefined
 
-  /** Appends to `path`. */
+  /** Creates a log that appends to `path`. */
   constructor(path: string) {
     this.#file = createWriteStream(path, { flags: 'a' })
     this.#file.on('error', (error) => {
@@ -214,17 +214,19 @@ class CallLog {
     })
   }
 
-  /** `{"at": Unix ms, "sha256": of the body, "fate": "answer" | "refused" | "over_capacity" | a fault, "user"?}` */
+  /**
+   * Adds `{"at": Unix ms, "sha256": of the body, "fate": "answer", "refused", "over_capacity" or a fault, "user"?}`.
+   */
   add(at: number, sha256: string, fate: string, body: Uint8Array): void {
     const user = userOf(body)
     this.#lines += `{"at":${at},"sha256":"${sha256}","fate":"${fate}"${user}}\n`
     if (this.#scheduled) return
     this.#scheduled = true
-    // One write for everything that arrived in this turn of the event loop.
+    // One write for all calls of this turn of the event loop.
     setImmediate(() => this.#flush())
   }
 
-  /** Throws when a line could not be written: a log with gaps proves nothing. */
+  /** Closes the log. Throws when a line could not be written: a log with gaps proves nothing. */
   async close(): Promise<void> {
     this.#flush()
     if (this.#error === undefined && !this.#file.closed) {
@@ -243,7 +245,7 @@ class CallLog {
 
 const USER = /"user"\s*:\s*("(?:[^"\\]|\\.){1,256}")/
 
-/** The `user` that a request carries, the one field of it that is meant as a mark: found, not parsed. */
+/** Finds the `user` of a request, its only field that marks it, without parsing the body. */
 function userOf(body: Uint8Array): string {
   const match = USER.exec(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('utf8'))
   return match?.[1] === undefined ? '' : `,"user":${match[1]}`

@@ -9,41 +9,41 @@ import { GenerationBudget, type SimRequest, SimulatedError } from './sim-request
 
 const SIM_FINGERPRINT = 'offpeak-sim'
 
-/** A fixed moment, so that the same request gets the same bytes: 2026-01-01T00:00:00Z. */
+/** The fixed `created` of answers, so that the same request gets the same bytes: 2026-01-01T00:00:00Z. */
 export const SIM_CREATED = 1_767_225_600
 
 export interface SimulatedAnswer {
-  /** The JSON of the chat completion. */
+  /** The JSON text of the answer. */
   text: string
   prompt_tokens: number
   completion_tokens: number
 }
 
-/** A request, and the values besides it on which its answer depends. */
+/** A request, and the other values on which its answer depends. */
 export interface SimCall {
   body: Uint8Array
   settings: SimSettings
   random: SeededRandom
   with_usage: boolean
-  /** Whether the answer misses its schema. */
+  /** Whether the answer violates its schema. */
   off_schema: boolean
 }
 
 interface Choice {
-  /** The JSON of its `message` or `text`, with the key. */
+  /** The JSON of the choice's `message` or `text`, with the key. */
   content: string
   finish_reason: 'stop' | 'length' | 'tool_calls'
   tokens: number
 }
 
-/** Throws a SimulatedError when no value fits the schema that was asked for, or the answer would take too much. */
+/** Makes a chat completion. Throws a SimulatedError when no value fits the requested schema, or the budget is spent. */
 export function simulatedAnswer(request: SimRequest, call: SimCall): SimulatedAnswer {
   const { model, prompt_tokens, n } = request
   const kind = { id: 'chatcmpl', object: 'chat.completion', model, prompt_tokens, fingerprint: true }
   return answerOfChoices(call, kind, n, (index, budget) => choiceOf(request, call, index, budget))
 }
 
-/** The answer of `count` choices. */
+/** Makes an answer with `count` choices. */
 export function answerOfChoices(
   { random, with_usage }: SimCall,
   kind: { id: string; object: string; model: string; prompt_tokens: number; fingerprint?: boolean },
@@ -71,7 +71,7 @@ export function answerOfChoices(
   return { text, prompt_tokens, completion_tokens }
 }
 
-/** Text of as many tokens as the settings say, but at most `most`; `cut`: whether the bound shortened it. */
+/** Generates text of as many tokens as the settings say, at most `most`; `cut`: whether the limit shortened it. */
 export function generated(
   { settings: { output_tokens }, random }: SimCall,
   most: number | null,
@@ -107,7 +107,7 @@ function choiceOf(request: SimRequest, call: SimCall, index: number, budget: Gen
   }
 }
 
-/** The text of an answer, or the JSON of a tool's arguments. */
+/** Generates the text of an answer, or the JSON of a tool's arguments. */
 export function said(
   { tool, format, output_tokens_max }: SimRequest,
   call: SimCall,
@@ -125,7 +125,7 @@ export function said(
   return cutTo(JSON.stringify(value), output_tokens_max ?? Number.POSITIVE_INFINITY)
 }
 
-/** Cut off in the middle, as a server does that ran out of tokens. */
+/** Cuts JSON to a number of tokens, as a server does that ran out of tokens. */
 function cutTo(json: string, most: number): { text: string; tokens: number; cut: boolean } {
   const tokens = estimateTokens(Buffer.byteLength(json))
   if (tokens <= most) return { text: json, tokens, cut: false }
@@ -150,7 +150,7 @@ const STRETCH = 8192
 
 const stretch = makeStretch()
 
-/** `tokens` words (at least one, at most STRETCH): plain ASCII that needs no escaping in JSON. */
+/** Generates `tokens` words (from 1 to STRETCH) of plain ASCII that needs no escaping in JSON. */
 function simulatedText(random: SeededRandom, tokens: number): string {
   const lead = `Simulated answer ${random.sha256.slice(0, 12)}: no model ran.`
   const leadWords = 6
@@ -160,14 +160,14 @@ function simulatedText(random: SeededRandom, tokens: number): string {
   return `${lead} ${stretch.text.slice(stretch.starts[from], stretch.starts[from + words]! - 1)}`
 }
 
-/** The most tokens a text can have. */
+/** The most tokens of a simulated text. */
 const TEXT_TOKENS_MAX = STRETCH
 
 function makeStretch(): { text: string; starts: number[] } {
   const random = randomOfHash('0ff9ea40')
   const starts: number[] = []
   let text = ''
-  // Twice the length, so that a slice from anywhere in the first half is never short.
+  // Twice the length, so that a slice that begins in its first part is never short.
   for (let i = 0; i < STRETCH * 2; i++) {
     starts.push(text.length)
     text += `${WORDS[random.next() % WORDS.length]} `

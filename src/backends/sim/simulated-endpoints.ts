@@ -24,7 +24,7 @@ import {
   simulatedAnswer,
 } from './simulated-answer.ts'
 
-/** Each throws a SimulatedError for a request that it rejects. */
+/** The function that makes the answer of each endpoint; it throws a SimulatedError for a request that it rejects. */
 export const ANSWERS: Readonly<Record<BuiltInPath, (call: SimCall) => SimulatedAnswer>> = {
   '/v1/chat/completions': (call) =>
     simulatedAnswer(readSimRequest(call.body, call.settings, call.random), call),
@@ -39,7 +39,7 @@ export const ANSWERS: Readonly<Record<BuiltInPath, (call: SimCall) => SimulatedA
 const CHOICES_MAX = 128
 const DIMENSIONS = 384
 const DIMENSIONS_MAX = 16_384
-/** How many values one answer has, all its vectors together: a second or two of work. */
+/** The most values in one answer, all its vectors together: a second or two of work. */
 const VALUES_MAX = 4 * 1024 * 1024
 
 function answerCompletion(call: SimCall): SimulatedAnswer {
@@ -218,7 +218,7 @@ function listAnswer(
   return { text, prompt_tokens, completion_tokens: 0 }
 }
 
-/** One text or token list, or several. */
+/** The inputs of a request: one text or token list, or several. */
 function inputsOf(value: unknown, param: string): unknown[] {
   const isTokens = Array.isArray(value) && value.every((one) => typeof one === 'number')
   const inputs: unknown[] = Array.isArray(value) && !isTokens ? value : [value]
@@ -246,10 +246,10 @@ function tokensOf(inputs: readonly unknown[]): number {
 
 // Vectors and scores of simulated models: they follow from the model and the text alone.
 
-/** The digits of a 32-bit float. */
+/** The digits that print a 32-bit float. */
 const DIGITS = 7
 
-/** A unit vector. */
+/** The unit vector of a text, which depends on model and text alone. */
 function vectorOf(model: string, text: string, dimensions: number): Float32Array<ArrayBuffer> {
   const random = randomOfHash(hash('sha256', `${model}\n${text}`, 'hex'))
   const vector = new Float32Array(dimensions)
@@ -268,7 +268,7 @@ function vectorJson(vector: Float32Array): string {
   return `[${Array.from(vector, (value) => Number(value.toPrecision(DIGITS))).join(',')}]`
 }
 
-/** From 0 to 1: what the texts share of their words, with a little that is theirs alone. */
+/** The score of a document, 0 to 1: the share of words in common, with a small part from the document's hash. */
 function scoreOf(model: string, query: string, document: string): number {
   const wanted = new Set(query.toLowerCase().split(/\W+/).filter(Boolean))
   const words = new Set(document.toLowerCase().split(/\W+/).filter(Boolean))

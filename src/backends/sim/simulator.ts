@@ -9,7 +9,7 @@ import { SimulatedError } from './sim-request.ts'
 import type { SimulatedAnswer } from './simulated-answer.ts'
 import { ANSWERS } from './simulated-endpoints.ts'
 
-/** The answer to a request, `after_ms` from its arrival. It uses a slot until `release` is called. */
+/** The response to a request, `after_ms` from its arrival. It uses a slot until `release` is called. */
 export type SimResponse =
   | {
       kind: 'answer'
@@ -17,26 +17,26 @@ export type SimResponse =
       status: number
       text: string
       retry_after_ms: number | null
-      /** The tokens of an answer that a model would have made. */
+      /** The tokens of an answer from a simulated model. */
       tokens?: { prompt_tokens: number; completion_tokens: number }
     }
-  /** The connection breaks. */
+  /** A response in which the connection breaks. */
   | { kind: 'reset'; after_ms: number }
-  /** Nothing happens until the caller gives up. */
+  /** A request that never gets a response. */
   | { kind: 'hang' }
 
 export interface SimStats {
   requests: number
-  /** Answers under a 200, with or without usage. */
+  /** The number of answers with status 200, with or without usage. */
   answered: number
-  /** Requests that could not be done: 4xx other than 429. */
+  /** The number of requests rejected by 4xx other than 429. */
   refused: number
-  /** 429s because every slot was taken. */
+  /** The number of 429s because every slot was taken. */
   over_capacity: number
   faults: Record<SimulatedFault, number>
   in_flight: number
   in_flight_max: number
-  /** The tokens of the answers given. */
+  /** The tokens of all answers together. */
   prompt_tokens: number
   completion_tokens: number
 }
@@ -44,11 +44,11 @@ export interface SimStats {
 interface Arrival {
   fate: SimResponse
   sha256: string
-  /** For logs: `answer`, `refused`, `over_capacity`, or the fault. */
+  /** The label of the response in logs: `answer`, `refused`, `over_capacity`, or the fault. */
   label: string
 }
 
-/** Where answers may be asked for as events. */
+/** The endpoints whose answers can be streamed as events. */
 const STREAMED: ReadonlySet<EndpointPath> = new Set(['/v1/chat/completions', '/v1/completions'])
 
 export class Simulator {
@@ -67,7 +67,7 @@ export class Simulator {
     completion_tokens: 0,
   }
 
-  /** Throws a RangeError for options that make no sense. */
+  /** Creates a simulator. Throws a RangeError for invalid options. */
   constructor(options: SimOptions) {
     this.settings = simSettings(options)
     this.#unstreamed = { ...this.settings, streams: false }
@@ -78,7 +78,7 @@ export class Simulator {
     return structuredClone(this.#stats)
   }
 
-  /** Takes a slot; every arrival is to be followed by one `release`. */
+  /** Decides the response to a request and takes a slot; every arrival needs one `release`. */
   arrive(body: Uint8Array, endpoint: EndpointPath = DEFAULT_ENDPOINT): Arrival {
     const stats = this.#stats
     const random = randomOf(body)
@@ -132,7 +132,7 @@ export class Simulator {
       return { fate: { ...answer(after_ms, 200, text), tokens }, label: fault ?? 'answer' }
     } catch (error) {
       if (!(error instanceof SimulatedError)) {
-        // One request must not end the whole load test.
+        // A defect in one request must not end the whole load test.
         const text = errorText(`the simulator broke: ${error}`, 'InternalServerError', null, 500)
         return { fate: answer(0, 500, text), label: 'broken' }
       }
@@ -184,7 +184,7 @@ export function errorText(
   return JSON.stringify({ error: { message, type, param, code } })
 }
 
-/** A body that a broken proxy or a crashing server sends under a 200. */
+/** Makes a body as a broken proxy or a crashing server sends it with status 200. */
 function garbage(random: SeededRandom): string {
   const forms = [
     '<html><body><h1>Bad Gateway</h1></body></html>',
@@ -199,13 +199,13 @@ function garbage(random: SeededRandom): string {
 // in a row: a retry of the same bytes rolls anew, so it can succeed, and a run repeated with the same seed meets the
 // same faults whatever the order of its requests.
 
-/** Requests remembered between a fault and its retry; beyond it the longest forgotten starts over. */
+/** The number of requests whose faults are remembered until their retry; the oldest are evicted. */
 const REMEMBERED_MAX = 1_000_000
 
 export class FaultPlan {
   readonly #faults: SimSettings['faults']
   readonly #seed: number
-  /** Faults in a row by request; only of requests whose last attempt met one. */
+  /** Faults in a row by request, for requests whose last attempt met one. */
   readonly #met = new BoundedMap<string, number>(REMEMBERED_MAX)
 
   constructor({ faults, seed }: Pick<SimSettings, 'faults' | 'seed'>) {
@@ -213,7 +213,7 @@ export class FaultPlan {
     this.#seed = seed
   }
 
-  /** The fault that this attempt at the request `sha256` meets, or null. */
+  /** Decides the fault of this attempt at the request `sha256`; null: none. */
   next(sha256: string): SimulatedFault | null {
     if (this.#faults.length === 0) return null
     const met = this.#met.get(sha256) ?? 0
@@ -224,7 +224,7 @@ export class FaultPlan {
   }
 
   #roll(sha256: string, met: number): SimulatedFault | null {
-    // Bits of the hash that the answer's own dice do not start from.
+    // These bits of the hash are not the seed of the answer's random numbers.
     let at = randomOfHash(sha256.slice(8, 16), this.#seed * 1_000_003 + met + 1).fraction()
     for (const { fault, rate } of this.#faults) {
       if (at < rate) return fault

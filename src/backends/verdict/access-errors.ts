@@ -6,14 +6,14 @@
 import type { UpstreamError } from './upstream-error.ts'
 
 interface AccessError {
-  /** For everybody. */
+  /** The reason, for everybody. */
   reason: string
-  /** For operators: what to check. */
+  /** The advice for operators. */
   advice: string
-  /** In lower case, without what separates their words. */
+  /** The codes of the error, in lower case without separators. */
   codes: ReadonlySet<string>
   words: readonly RegExp[]
-  /** Whether the message may quote the key. */
+  /** Whether the server's message may quote the key. */
   quotesKey?: true
 }
 
@@ -77,7 +77,7 @@ const ACCESS_ERRORS: readonly AccessError[] = [
       /^(?:you have|you've|your (?:team|organi[sz]ation|account|project)(?: \S{1,60})? has)(?: either)? (reached|exceeded|exhausted|used)\b(?! your current quota)(?: \S{1,60}){0,6} (limits?|credits?|budget|quota)\b/i,
       /^(cloud credits expired|out of call volume quota|inactive subscription or usage limit reached|inactive subscription)\b/i,
       /^(this request requires more credits|more credits are required)\b/i,
-      // LiteLLM's router, of a budget that it keeps itself.
+      // The words of LiteLLM's router about its own budget.
       /^(no deployments available - )?crossed budget: /i,
     ],
   },
@@ -92,16 +92,16 @@ const ACCESS_ERRORS: readonly AccessError[] = [
   },
 ]
 
-/** Codes of unpaid accounts that their provider sends with a rate limit as well. */
+/** Codes of unpaid accounts that their provider also sends with a rate limit. */
 const ALSO_THROTTLES: ReadonlySet<string> = codes('credit_limit')
 
-/** The same in words. */
+/** Words of unpaid accounts that their provider also sends with a rate limit. */
 const QUOTA_OR_RATE = /^you exceeded your current quota\b/i
 
-/** How LiteLLM begins what it passes on. */
+/** The prefix of errors that LiteLLM passes on from another server. */
 const PASSED_ON = /^(?:litellm\.\w+: (?:\w+(?:Error|Exception)(?:: | - ))*|\w+Exception - )/
 
-/** Null where the request is refused, or nothing says otherwise. */
+/** Recognises an error about this service's access; null for an error about the request, or an unknown one. */
 export function accessError(
   status: number,
   { codes: given, message, param }: Pick<UpstreamError, 'codes' | 'message' | 'param'>,
@@ -112,7 +112,7 @@ export function accessError(
   if (!isRate && QUOTA_OR_RATE.test(own)) plain.push(plainCode('insufficient_quota'))
   const byCode = ACCESS_ERRORS.find((one) => plain.some((code) => one.codes.has(code)))
   if (byCode) return byCode
-  // Some name the model, or how it was to answer, where the account may not use it.
+  // Some errors name the model, or `stream`, because the account may not use it.
   if (param !== null && !/^(model|stream)$/i.test(param)) return null
   return ACCESS_ERRORS.find(({ words }) => words.some((pattern) => pattern.test(own))) ?? null
 }

@@ -21,11 +21,11 @@ import {
 
 export interface HttpAnswer {
   status: number
-  /** The whole body. */
+  /** The complete body. */
   body: Buffer
-  /** How long the server asked to wait, if it did. */
+  /** The wait that the server asked for (ms), if any. */
   retry_after_ms?: number | undefined
-  /** The `Content-Encoding`, where there is one. */
+  /** The `Content-Encoding` header, if any. */
   content_encoding?: string | undefined
 }
 
@@ -33,7 +33,7 @@ export interface HttpAnswer {
 export interface Secrets {
   /** Removes keys, pieces of keys and other header values from a text. */
   redact: Redact
-  /** The same for the model's own output, where only a long key is certain to be one. */
+  /** Removes keys from the model's own output, where only a long text is certain to be a key. */
   redactKeys: Redact
   /** Whether bytes may contain a key: fast, without false negatives. */
   mayBeIn(bytes: Buffer): boolean
@@ -47,7 +47,7 @@ const TOO_LONG_CODES = [
   'model_context_window_exceeded',
 ]
 const MODEL_CODES = ['model_not_found', 'model_not_exist', 'unknown_model']
-/** The request is at fault, whatever the status: some servers send these with a 500. */
+/** Codes that blame the request, whatever the status: some servers send them with a 500. */
 const REQUEST_CODES = [
   'invalid_request_error',
   'badrequesterror',
@@ -57,7 +57,7 @@ const REQUEST_CODES = [
 ]
 const THROTTLE_CODES = ['rate_limit_exceeded', 'rate_limit_error', 'overloaded_error', 'server_overloaded']
 
-/** The words of OpenAI, vLLM, SGLang, llama.cpp, Ollama, LM Studio, TGI, LiteLLM and the larger hosts. */
+/** The words about too long requests of OpenAI, vLLM, SGLang, llama.cpp, Ollama, LM Studio, TGI, LiteLLM and hosts. */
 const TOO_LONG = [
   /\bContextWindowExceededError\b/,
   /maximum context length/i,
@@ -73,7 +73,7 @@ const TOO_LONG = [
   /exceeds? (the )?context limit/i,
   /greater than [`']?(max_model_len|max_total_tokens)/i,
 ]
-/** They are matched where the words of the server itself begin. */
+/** Words about unknown models, matched at the beginning of the server's own message. */
 const UNKNOWN_MODEL = [
   /^(the )?model\b.{0,300}(does not exist|not exist|not found|not available)/i,
   /^(unknown|invalid|no such) model/i,
@@ -86,7 +86,7 @@ const UNKNOWN_MODEL = [
 const WRAPPED =
   /^(?:(?:litellm\.)?\w*(?:Error|Exception)(?::| -)\s*|(?:rpc error: )?code = \w+ desc = |Input validation error: |Error code: \d+ - |\d{3}: |b?['"]?\{['"](?:error|message)['"]:\s*)+['"]?/
 
-/** Requests that a server cannot serve, in words that have come with a 500. */
+/** Words about requests that a server cannot serve, seen with a 500. */
 const REFUSED = [
   // llama.cpp, Ollama, llama-cpp-python, and vLLM's words for the same
   /\b(image|audio|video) input (is not supported|detected, but)/i,
@@ -105,31 +105,31 @@ const REFUSED = [
   // gRPC's word for a fault of the request, as LocalAI passes it on
   /\bcode = InvalidArgument\b/,
 ]
-/** Waiting does not help: the request is larger than the allowance of a minute. */
+/** Words about a request that exceeds the rate limit of a whole minute: waiting does not help. */
 const NEVER_FITS = /request too large/i
 
-/** How a proxy or a load balancer answers for a server that it cannot reach; the last ones are Cloudflare's. */
+/** Statuses of a proxy whose server is unreachable; the last ones are Cloudflare's. */
 const GATEWAY_STATUSES: readonly number[] = [502, 503, 504, 520, 521, 522, 523, 524, 525, 526, 530]
-/** LiteLLM, for the same. */
+/** Codes of LiteLLM for a server that is unreachable. */
 const GATEWAY_CODES = ['all_deployments_in_cooldown']
 const GATEWAY_WORDS = /\b(\w+Exception - Connection error\.|Cannot connect to host )/
 
-/** The server's own router has no such path, or the server says that it was started without it. */
+/** Statuses of a path that the server does not have, or was started without. */
 const NOT_OFFERED = [404, 405, 501]
 
-/** An object that the request names, and not its path: a stored response, conversation, prompt, file, … */
+/** Words about a missing object in the request (not its path): a stored response, conversation, prompt, file, … */
 const MISSING_OBJECT =
   /\b(with|for) (the )?id\b|\bno such (?!model|url|path|route|endpoint)\w+|\b(response|conversation|prompt|file|item|image|container|vector store|document)\b(?: \S{1,200})? (was |is )?(not found|does not exist|could not be found|has expired)/i
 
-/** How a gzip file begins (RFC 1952). */
+/** The first bytes of a gzip file (RFC 1952). */
 const GZIP = [0x1f, 0x8b]
-/** How much of a body is read to describe it. */
+/** The most bytes of a body that are read to describe it. */
 const BEGINNING_BYTES = 1024
 const ENCODING_LENGTH_MAX = 40
 
 const scanner = new AnswerScanner()
 
-/** The result of one attempt. Never throws, whatever the server sends. */
+/** Classifies the answer to one attempt. Never throws, whatever the server sends. */
 export function classify(
   answer: HttpAnswer,
   endpoint: EndpointPath,
@@ -168,7 +168,7 @@ function classifySuccess(
   const parsed = parseBody(bytes)
   if (parsed === undefined)
     return failed(status, 'upstream_invalid_response', { reason: `${status} with ${kindOfBody(bytes)}` })
-  // Some proxies report errors under a 200. Only an error with a known status or code is trusted.
+  // Some proxies report errors with status 200. Only an error with a known status or code is trusted.
   const error = upstreamErrorOf(parsed, secrets.redact)
   const meant = error.status ?? statusOfCodes(error) ?? (isAboutContent(parsed, error) ? 400 : null)
   if (meant !== null || accessError(status, error) !== null)
@@ -181,7 +181,9 @@ function classifySuccess(
   })
 }
 
-/** The response's own bytes, unless they contain a key. Outside the content, the text is the server's or a proxy's. */
+/**
+ * The answer with the response's own bytes, unless they contain a key; outside the content, all secrets are removed.
+ */
 function answered(
   status: number,
   body: Buffer,
@@ -210,7 +212,7 @@ function redacted(bytes: Buffer, redact: Redact): Buffer {
   return Buffer.from(redact(bytes.toString()))
 }
 
-/** How the body is compressed; null where it is not. Some servers compress without saying so. */
+/** The compression of the body; null: none. Some servers compress without a header. */
 function encodingOf({ body, content_encoding = '' }: HttpAnswer, redact: Redact): string | null {
   const said = content_encoding.trim().toLowerCase()
   if (said !== '' && said !== 'identity') return redact(said).slice(0, ENCODING_LENGTH_MAX)
@@ -251,7 +253,7 @@ function classifyError(
   const apiError = apiErrorOf(status, error)
   if (apiError !== null) return apiError
   if (status === 404 && error.isJson && isAboutRequest(error)) return rejected(status, error)
-  // Every server has chat completions: without them the address is wrong.
+  // Every server has chat completions: a server without them has another address.
   if (path !== DEFAULT_ENDPOINT && error.isJson && NOT_OFFERED.includes(status))
     return refused(status, 'endpoint_not_supported', `does not offer ${path} for this model`, error.message)
 
@@ -326,7 +328,7 @@ function gatewayOf(status: number, error: UpstreamError): { isOfGateway?: true }
   return isSaid || GATEWAY_STATUSES.includes(status) ? { isOfGateway: true } : {}
 }
 
-/** The server cannot be used as it is configured: only an operator can change that, and only operators are told how. */
+/** The result for a server that cannot be used as configured: only operators get the message and the advice. */
 function unusable(
   status: number,
   reason: string,
@@ -338,19 +340,19 @@ function unusable(
   return { ...failed(status, 'upstream_unavailable', why, retry_after_ms), refusesService: true }
 }
 
-/** Errors of the request: any status may carry them as a code; where the status blames the request, the text counts too. */
+/** Recognises errors of the request: by code with any status, by words where the status blames the request. */
 function apiErrorOf(status: number, error: UpstreamError): BackendResult | null {
   const { message } = error
   const own = message.replace(WRAPPED, '')
   const says = (patterns: readonly RegExp[]): boolean => patterns.some((pattern) => pattern.test(own))
-  // Only the server's own words: the page of a proxy says nothing about the request.
+  // Only the server's own words count: the page of a proxy says nothing about the request.
   const disguised = status === 500 && error.isJson
   const blamed = status === 400 || status === 413 || status === 422 || disguised
   if (has(error, TOO_LONG_CODES) || (blamed && TOO_LONG.some((pattern) => pattern.test(message))))
     return refused(status, 'context_length_exceeded', 'found the request too long', message, 'messages')
   if (error.codes.some(isFilterCode) || ((blamed || status === 403) && isFilterMessage(message)))
     return refused(status, 'content_filter', 'refused the content of the request', message)
-  // With a 500, a model that is "not available" may be so for a while only.
+  // With a 500, a model that is "not available" may be so only for a while.
   const unknown = (blamed || status === 404) && says(UNKNOWN_MODEL)
   if (has(error, MODEL_CODES) || (unknown && !(disguised && /not available/i.test(own))))
     return refused(status, 'model_not_found', 'does not know the model', message, 'model')
@@ -358,7 +360,7 @@ function apiErrorOf(status: number, error: UpstreamError): BackendResult | null 
   return status === 429 && NEVER_FITS.test(message) ? rejected(status, error) : null
 }
 
-/** Whether a 404 is about what the request names; the model is told apart before. */
+/** Whether a 404 is about an object that the request names, other than the model. */
 function isAboutRequest({ param, message }: UpstreamError): boolean {
   return (param !== null && param !== 'model') || MISSING_OBJECT.test(message)
 }
@@ -368,13 +370,13 @@ function rejected(status: number, { message, param }: UpstreamError): BackendRes
   return refused(status, 'upstream_rejected', what, message, param)
 }
 
-/** An answer that is whole, and of no use: the server would give the same again. */
+/** The result for a complete answer without use: the server would give the same again. */
 export function wrongForm(status: number, fault: string): BackendResult & { kind: 'refused' } {
   const message = `The model server answered with status ${status}, but ${fault}.`
   return { kind: 'refused', status, code: 'upstream_invalid_response', message }
 }
 
-/** The server's words are quoted, so that a sentence of ours can follow. */
+/** Fails a line with a message that quotes the server. */
 function refused(
   status: number,
   code: ErrorCode,

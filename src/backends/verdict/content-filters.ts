@@ -4,7 +4,7 @@ import { type AnswerShape, type EndpointPath, endpointOf } from '../../domain/en
 import { isRecord } from '../../domain/json-record.ts'
 import type { UpstreamError } from './upstream-error.ts'
 
-/** Without case and punctuation: OpenAI, Azure, DashScope, Volcengine, Bedrock. */
+/** Codes of content filters, without case and punctuation: OpenAI, Azure, DashScope, Volcengine, Bedrock. */
 const CODES = [
   ...['contentfilter', 'contentfiltered', 'contentpolicyviolation', 'responsibleaipolicyviolation'],
   ...['imagecontentpolicyviolation', 'moderationblocked', 'datainspectionfailed', 'guardrailintervened'],
@@ -26,10 +26,10 @@ const WORDS = [
   /^(<\d+> ?)?(\w+\.\w+: )?(input|output)( text)? data may contain inappropriate content/i,
 ]
 
-/** Reasons to finish, or to block: OpenAI, Gemini, Zhipu, Bedrock, Anthropic. */
+/** Reasons for which content filters end or block an answer: OpenAI, Gemini, Zhipu, Bedrock, Anthropic. */
 const REASON =
   /^(content_?filter|(image_)?safety|prohibited_content|recitation|blocklist|spii|sensitive|guardrail_intervened)/i
-/** Codes of content in a form that a response may fail for; content filters have such codes as well. */
+/** Codes of invalid content for which a response may fail; content filters have such codes as well. */
 const ABOUT_CONTENT = /^(invalid_(prompt|image|base64_image)|image_|empty_image|unsupported_image)/
 
 export function isFilterCode(code: string): boolean {
@@ -41,13 +41,13 @@ export function isFilterMessage(message: string): boolean {
   return WORDS.some((pattern) => pattern.test(message))
 }
 
-/** Whether the error of an answer with status 200 is about the content of its request. */
+/** Whether the error in an answer with status 200 is about the content of its request. */
 export function isAboutContent(answer: unknown, { codes, message }: UpstreamError): boolean {
   const isFailed = isRecord(answer) && answer.status === 'failed'
   return isFilterMessage(message) || (isFailed && codes.some((code) => ABOUT_CONTENT.test(code)))
 }
 
-/** Whether a filter is why an answer, which scans as none, has no content. */
+/** Whether a filter withheld the content of an answer that has none. */
 export function isWithheld(answer: unknown, path: EndpointPath): boolean {
   if (!isRecord(answer)) return false
   const { answer: shape } = endpointOf(path)
@@ -79,7 +79,7 @@ function isReason(reason: unknown): boolean {
   return typeof reason === 'string' && (reason === 'refusal' || REASON.test(reason))
 }
 
-/** Whether results of filters name one that filtered, or do not say. */
+/** Whether the results of filters name one that filtered, or name none. */
 function isFiltering(results: unknown): boolean {
   const text = JSON.stringify(results ?? null)
   return text !== 'null' && (text.includes('"filtered":true') || !text.includes('"filtered"'))

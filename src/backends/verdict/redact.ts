@@ -2,21 +2,20 @@
 // records get these errors.
 import type { Secrets } from './classify.ts'
 
-/** Shorter values are no secrets, and striking them out would garble ordinary words. */
+/** The shortest value that counts as a secret: removing shorter ones would garble ordinary words. */
 const SECRET_LENGTH_MIN = 8
 const REDACTED = '[redacted]'
 const NAMED: Readonly<Record<string, string>> = { '&': 'amp', '<': 'lt', '>': 'gt', '"': 'quot', "'": 'apos' }
 
-/** In what a model says, only a text that is too long to be there by chance counts as a key. */
+/** The shortest text that counts as a key in a model's output: too long to be there by chance. */
 const KEY_LENGTH_MIN = 16
 
-/** Servers cut keys and take them apart: of a key, each piece of this length goes. */
+/** The length of the pieces of a key that are removed: servers cut and split keys. */
 const PIECE_LENGTH = 12
 
 /**
- * Strikes every secret of `secrets` out of a text: as it is, in any case, as JSON, URLs, HTML and quoted strings
- * write it, in base64 and hexadecimal, and what is left of one that was cut or taken apart. It has to be given the
- * text before it is cut.
+ * Builds functions that remove `secrets` from a text: as they are, in any case, as JSON, URLs, HTML and quoted strings
+ * write them, in base64 and hexadecimal, and their pieces. The text must not have been cut before.
  */
 export function secretsOf(secrets: readonly (string | null | undefined)[]): Secrets {
   const words = secrets.filter((value) => typeof value === 'string').flatMap(parts)
@@ -32,13 +31,13 @@ export function secretsOf(secrets: readonly (string | null | undefined)[]): Secr
   }
 }
 
-/** So many bytes that follow each other. */
+/** The number of consecutive bytes in a gram. */
 const GRAM = 4
 const GRAM_HASH_BITS = 18
 
 /**
- * Whether one of `traces` may be in bytes. Each answer is searched, so it is read in steps: the shortest trace has as many
- * grams as a step has bytes, and so one of them begins where a step does.
+ * Builds a search for `traces` in bytes. Each answer is searched in steps: the shortest trace has as many grams as a
+ * step has bytes, so one of them begins where a step does.
  */
 function finderOf(traces: readonly Buffer[]): Secrets['mayBeIn'] {
   const step = Math.min(...traces.map(({ length }) => length)) - GRAM + 1
@@ -65,7 +64,7 @@ function redactor(words: readonly string[]): (text: string) => string {
   return (text) => text.replace(pattern, REDACTED)
 }
 
-/** Strikes out each run of a text that is made of pieces of `keys`. */
+/** Builds a function that removes each run of a text that is made of pieces of `keys`. */
 function pieceRedactor(keys: readonly string[]): (text: string) => string {
   const pieces = new Set<string>()
   for (const key of keys.map(inLowerCase)) {
@@ -88,37 +87,37 @@ function pieceRedactor(keys: readonly string[]): (text: string) => string {
   }
 }
 
-/** The text with its ASCII letters in lower case: other letters may change their length. */
+/** Puts the ASCII letters of a text into lower case: other letters may change their length. */
 function inLowerCase(text: string): string {
   return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
 }
 
-/** The forms of `secret` within something that is encoded as a whole, such as a header: base64 at each of its three places. */
+/** The forms of `secret` within encoded text, such as a header: base64 at each of its three offsets. */
 function encodings(secret: string): string[] {
   const bytes = Buffer.from(secret)
   const shifted = [0, 1, 2].flatMap((before) => {
     const all = Buffer.concat([Buffer.alloc(before), bytes])
-    // Characters that also depend on what stands before or behind are left out.
+    // Characters that also depend on neighbouring bytes are left out.
     const [from, to] = [Math.ceil((before * 8) / 6), Math.floor((all.length * 8) / 6)]
     return [all.toString('base64').slice(from, to), all.toString('base64url').slice(from, to)]
   })
   return [...shifted, bytes.toString('hex')]
 }
 
-/** The longest piece of a secret that is written alike everywhere. */
+/** The longest piece of a secret that every encoding writes alike. */
 function longestRun(word: string): string {
   const runs = word.match(/[a-z0-9]+/gi) ?? []
   return runs.reduce((longest, run) => (run.length > longest.length ? run : longest), '')
 }
 
-/** A header's value may be a scheme and a key, or a name and a password: the secret counts on its own. */
+/** The secrets in a header's value, which may be a scheme and a key, or a name and a password. */
 function parts(value: string): string[] {
   const words = value.split(/\s+/)
   const basic = /^basic$/i.test(words[0] ?? '') ? Buffer.from(words[1] ?? '', 'base64').toString() : ''
   return [value, ...words, basic, basic.slice(basic.indexOf(':') + 1)]
 }
 
-/** A pattern for the ways to write `secret`. Each character has its own, so that they may be mixed. */
+/** Builds a pattern for the spellings of `secret`. Each character has its own, so that they may be mixed. */
 function spellings(secret: string): string {
   return Array.from(secret, (character) =>
     /[a-z0-9]/i.test(character) ? character : `(?:${formsOf(character).join('|')})`,
@@ -131,11 +130,11 @@ function formsOf(character: string): string[] {
   const uri = encodeURIComponent(character)
   const named = NAMED[character]
   return [
-    // Quoted in a string, perhaps one within another.
+    // An escape in a quoted string, perhaps within another one.
     `\\\\{0,4}\\u${hex.padStart(4, '0')}`,
     `\\\\{1,4}u${hex.padStart(4, '0')}`,
     `\\\\{1,4}x${hex.padStart(2, '0')}`,
-    // Twice encoded, a percent sign is %25.
+    // In a text encoded twice, a percent sign is %25.
     (uri === character ? `%${hex.padStart(2, '0')}` : uri).replaceAll('%', '%(?:25)?'),
     `&#0*${code};`,
     `&#x0*${hex};`,

@@ -13,26 +13,26 @@
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
 
 export interface UpstreamError {
-  /** One line of at most MESSAGE_LENGTH_MAX characters; '' when there is none. */
+  /** The message in one line of at most MESSAGE_LENGTH_MAX characters; '' when there is none. */
   message: string
   /** Every `code` and `type` given as text, in lower case. */
   codes: readonly string[]
-  /** An HTTP status given inside the body, as some proxies do under a 200. */
+  /** The HTTP status inside the body, as some proxies send it with status 200. */
   status: number | null
-  /** The parameter that the server blames, as a path within the body, of at most PARAM_LENGTH_MAX characters. */
+  /** The parameter that the server blames, as a path in the body, of at most PARAM_LENGTH_MAX characters. */
   param: string | null
-  /** Whether the body is JSON: the words of the server itself rather than of a proxy before it. */
+  /** Whether the body is JSON: the message is then the server's own rather than a proxy's. */
   isJson: boolean
 }
 
 /** Removes secrets from a text. */
 export type Redact = (text: string) => string
 
-/** Validation errors may quote the whole request back; this much of a message is kept. */
+/** The longest message that is kept, in characters: validation errors may quote the whole request. */
 export const MESSAGE_LENGTH_MAX = 600
 export const PARAM_LENGTH_MAX = 128
 
-/** How much of a page is searched for secrets, and how much of the result is read. */
+/** The bytes of a page that are searched for secrets; PAGE_LENGTH_MAX: the characters of the result that are read. */
 const PAGE_BYTES_MAX = 65_536
 const PAGE_LENGTH_MAX = 16_384
 const COMPLAINTS_MAX = 20
@@ -52,7 +52,7 @@ export function readUpstreamError(body: Buffer, redact: Redact): UpstreamError {
   }
 }
 
-/** The same from a body that is already parsed. */
+/** Reads the error of a parsed body. */
 export function upstreamErrorOf(body: unknown, redact: Redact): UpstreamError {
   const records = recordsOf(body)
   const given = records.flatMap((one) => CODE_KEYS.flatMap((key) => textsOf(one[key])))
@@ -66,7 +66,7 @@ export function upstreamErrorOf(body: unknown, redact: Redact): UpstreamError {
   }
 }
 
-/** Where an error is within an error, and how deep it is looked for. */
+/** The keys under which an error has an inner error; the next constant limits their depth. */
 const INNER_KEYS = ['error', 'errors', 'detail', 'details', 'innererror']
 const DEPTH_MAX_OF_ERRORS = 5
 const RECORDS_MAX = 40
@@ -82,20 +82,20 @@ const CODE_KEYS = [
   '__type',
 ]
 
-/** The records that an error is made of, the outermost first. */
+/** The nested records of an error, the outermost first. */
 function recordsOf(body: unknown, depth = 0): Record<string, unknown>[] {
   if (depth > DEPTH_MAX_OF_ERRORS) return []
   if (Array.isArray(body)) return body.slice(0, COMPLAINTS_MAX).flatMap((one) => recordsOf(one, depth + 1))
   const passedOn = typeof body === 'string' ? errorWithin(body) : undefined
   if (passedOn !== undefined) return recordsOf(passedOn, depth + 1)
   if (!isRecord(body)) return []
-  // An error about a parameter may quote it.
+  // An error about a parameter may quote an error from the request.
   const passedOnIn = paramsOf(body).length > 0 ? [] : MESSAGE_KEYS.map((key) => errorWithin(body[key]))
   const inner = [...INNER_KEYS.map((key) => body[key]), ...passedOnIn]
   return [body, ...inner.flatMap((one) => recordsOf(one, depth + 1))].slice(0, RECORDS_MAX)
 }
 
-/** Texts of an error, the first that is there. */
+/** The keys of an error's message; the first that is present counts. */
 const MESSAGE_KEYS = ['message', 'Message', 'msg', 'error_message', 'errorMessage', 'error_description']
 
 function wordsOf(body: unknown, depth = 0): string {
@@ -121,34 +121,34 @@ function wordsOf(body: unknown, depth = 0): string {
   return where === '' || words === undefined ? (words ?? '') : `${where}: ${words}`
 }
 
-/** The text of LiteLLM before and behind the error of the server behind it. */
+/** The text that LiteLLM puts around the error of another server. */
 const PASSED_ON =
   /^(?:litellm\.\w+: )?(?:\w+(?:Error|Exception)(?:: | - ))*(?:Error code: \d+ - )?b?['"]?([[{][\s\S]*[\]}])['"]?[\s.]*(?:Received Model Group=[\s\S]*)?$/
 const PASSED_ON_LENGTH_MAX = 8_192
 
-/** The error that is the text of a message, and all of it; undefined where there is none. */
+/** Parses the error that is the whole text of a message; undefined where there is none. */
 function errorWithin(message: unknown): unknown {
   if (typeof message !== 'string' || message.length > PASSED_ON_LENGTH_MAX) return undefined
   const [, text] = PASSED_ON.exec(message) ?? []
   if (text === undefined) return undefined
-  // Python writes what it has parsed with other quotes.
+  // Python prints parsed JSON with other quotes.
   const asJson = text.replace(/'(?=[\w{[:,}\] ]|$)|(?<=[{[:, ])'/g, '"').replace(/\bNone\b/g, 'null')
   const found = parseBody(Buffer.from(text)) ?? parseBody(Buffer.from(asJson))
   return typeof found === 'object' && found !== null ? found : undefined
 }
 
-/** Python writes what is no parameter as None. */
+/** The parameters that an error blames; Python servers write None for no parameter. */
 function paramsOf({ param, loc }: Record<string, unknown>): string[] {
   const params = textsOf(param).filter((one) => one !== 'None')
   const steps = Array.isArray(loc) && loc[0] === BODY ? loc.slice(0, STEPS_MAX).filter(isStep) : []
   return [...params, steps.join('.')].map(pathInBody).filter((one) => one !== '')
 }
 
-/** FastAPI's name for the body of a request, where the path of a value begins. */
+/** FastAPI's name for the body of a request, the first step of a path. */
 const BODY = 'body'
 
 /**
- * FastAPI, and vLLM with it, name the classes that they tried as well:
+ * Converts a parameter's path of FastAPI or vLLM, which also name the classes that they tried:
  * `body.messages.0.ChatCompletionUserMessageParam.content` is `messages[0].content`.
  */
 function pathInBody(param: string): string {
@@ -173,7 +173,7 @@ function statusOf(code: unknown): number | null {
     : null
 }
 
-/** Without line breaks, control characters and bidirectional controls. */
+/** Joins a text into one line without line breaks, control characters and bidirectional controls. */
 function oneLine(text: string, length_max: number): string {
   const line = text
     .slice(0, PAGE_LENGTH_MAX)
@@ -186,12 +186,12 @@ function oneLine(text: string, length_max: number): string {
 // The text of an error page is found in one pass: a regular expression that backtracks could take minutes on a page
 // that was made for that.
 
-/** The elements whose content is no text. */
+/** Elements whose content is not shown. */
 const UNSEEN = ['style', 'script']
 
-/** `page` without tags and comments, a blank in place of each. A `<` that begins no tag is text. */
+/** Removes tags and comments from `page`, a blank in place of each. A `<` that begins no tag is text. */
 export function withoutTags(page: string): string {
-  // ASCII alone changes: other letters may change their length.
+  // Only ASCII letters change: other letters may change their length.
   const lower = page.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
   let text = ''
   let at = 0
@@ -204,7 +204,7 @@ export function withoutTags(page: string): string {
   }
 }
 
-/** The index behind what begins at `open`, which is the next one for a `<` that begins no tag. */
+/** The index after the tag or comment that begins at `open`; the next index for a `<` that begins no tag. */
 function endOfTag(page: string, open: number): number {
   if (page.startsWith('<!--', open)) return behind(page, '-->', open + 4)
   if (!/[a-z/!?]/.test(page[open + 1] ?? '')) return open + 1
@@ -214,7 +214,7 @@ function endOfTag(page: string, open: number): number {
   return close === -1 ? page.length : behind(page, '>', close)
 }
 
-/** The end of the page where `mark` is missing: it was cut there. */
+/** The index after `mark`; the end of the page where `mark` is missing because the page was cut. */
 function behind(page: string, mark: string, from: number): number {
   const at = page.indexOf(mark, from)
   return at === -1 ? page.length : at + mark.length
@@ -224,13 +224,13 @@ function behind(page: string, mark: string, from: number): number {
 // few megabytes.
 
 const BYTES_MAX = 4 * 1024 * 1024
-/** Far more than a request may nest, which a server may quote. */
+/** The deepest nesting that is parsed: far more than a request may have, which a server may quote. */
 const DEPTH_MAX = 1000
 
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 
-/** The value of `body`; undefined where that is no JSON, or where it is too large or nested too deep to be parsed. */
+/** Parses `body`; undefined where it is no JSON, too large, or nested too deep. */
 export function parseBody(body: Buffer): unknown {
   return body.length > BYTES_MAX || nestsTooDeep(body) ? undefined : parsedJson(body.toString())
 }
