@@ -3,16 +3,16 @@
 import { ApiError } from '../domain/errors.ts'
 
 export interface ByteRange {
-  /** First byte, inclusive. */
+  /** The first byte of the range, inclusive. */
   start: number
-  /** Last byte, exclusive. */
+  /** The end of the range, exclusive. */
   end: number
 }
 
 export interface StoredBlob {
   key: string
   bytes: number
-  /** Unix ms at which it became visible. */
+  /** The time when the blob became visible (Unix ms). */
   modified: number
 }
 
@@ -25,13 +25,13 @@ export interface Blobs {
    * Resolves to the number of bytes stored.
    */
   put(key: string, source: Source): Promise<number>
-  /** The bytes of `range`, or all. Throws BlobMissing; a range past the end is cut to what is there. */
+  /** Reads the bytes of `range`, or all. Throws BlobMissing; a range past the end is cut to the blob's bytes. */
   read(key: string, range?: ByteRange): AsyncIterable<Buffer>
-  /** The number of bytes stored under `key`. Throws BlobMissing. */
+  /** Reads the number of bytes stored under `key`. Throws BlobMissing. */
   size(key: string): Promise<number>
-  /** Removes the blob; one that does not exist is no error. */
+  /** Removes a blob; a missing blob is no error. */
   delete(key: string): Promise<void>
-  /** Every blob whose key begins with `prefix`, in no particular order; not what is still being written. */
+  /** Lists all complete blobs whose key begins with `prefix`, in no particular order. */
   list(prefix: string): AsyncIterable<StoredBlob>
 }
 
@@ -44,13 +44,13 @@ export class BlobMissing extends Error {
   }
 }
 
-/** To catch the error of a blob that is missing; throws any other. */
+/** Returns null for the error of a missing blob; throws any other error again. */
 export function nullIfMissing(error: unknown): null {
   if (error instanceof BlobMissing) return null
   throw error
 }
 
-/** The stored bytes differ from what was written: altered, truncated, swapped or decayed. */
+/** The error for stored bytes that differ from the written ones: altered, truncated, swapped or decayed. */
 export class BlobDamaged extends Error {
   readonly key: string
   constructor(key: string, how: string) {
@@ -60,7 +60,7 @@ export class BlobDamaged extends Error {
   }
 }
 
-/** The store failed: full, read-only, unreachable. The cause is attached. */
+/** The error of a store that is full, read-only or unreachable. The cause is attached. */
 export class BlobStoreFailed extends Error {
   constructor(doing: string, cause: unknown) {
     super(`blob store failed while ${doing}: ${cause instanceof Error ? cause.message : String(cause)}`, {
@@ -69,14 +69,14 @@ export class BlobStoreFailed extends Error {
     this.name = 'BlobStoreFailed'
   }
 
-  /** Whether there is no space left. */
+  /** Whether the store has no space left. */
   get isFull(): boolean {
     const { cause } = this
     return cause instanceof Error && 'code' in cause && ['ENOSPC', 'EDQUOT'].includes(String(cause.code))
   }
 }
 
-/** `call`'s result; its failure as BlobStoreFailed, `doing` saying what was tried ("writing blob a/b"). */
+/** Awaits a call; throws its failure as BlobStoreFailed. `doing` names the call: "writing blob a/b". */
 export async function attempt<T>(doing: string, call: Promise<T>): Promise<T> {
   try {
     return await call
@@ -85,12 +85,12 @@ export async function attempt<T>(doing: string, call: Promise<T>): Promise<T> {
   }
 }
 
-/** Whether the content itself is wrong, as opposed to a failure of the store. */
+/** Whether an error is about a blob's content rather than the store. */
 export function isDamaged(error: unknown): error is BlobDamaged | BlobMissing {
   return error instanceof BlobDamaged || error instanceof BlobMissing
 }
 
-/** The error for a caller whose call reads the blob. */
+/** Converts the error of a blob into the error for the caller of the API. */
 export function contentDamaged({ key }: BlobDamaged | BlobMissing): ApiError {
   return new ApiError('content_damaged', `The stored content \`${key}\` is damaged or missing.`)
 }
@@ -99,12 +99,12 @@ export function contentDamaged({ key }: BlobDamaged | BlobMissing): ApiError {
 // may pass: no empty, "." or ".." segment, no other alphabet, nothing longer than a file name can be.
 
 const KEY_LENGTH_MAX = 512
-/** File systems allow 255 bytes a name. */
+/** The longest segment in bytes: file systems allow names of 255 bytes. */
 const SEGMENT_LENGTH_MAX = 255
 const SEGMENT = /^[A-Za-z0-9._-]+$/
 const PREFIX = /^[A-Za-z0-9._/-]*$/
 
-/** Throws a RangeError when `key` is no key; keys are made by our own code, so a bad one is a mistake of ours. */
+/** Throws a RangeError for an invalid key; only our own code makes keys, so that is a defect. */
 export function assertBlobKey(key: string): void {
   if (key.length > KEY_LENGTH_MAX) refuse(key, `it has more than ${KEY_LENGTH_MAX} characters`)
   for (const segment of key.split('/')) {
@@ -115,7 +115,7 @@ export function assertBlobKey(key: string): void {
   }
 }
 
-/** Throws a RangeError when no key could begin with `prefix`; the last segment may be incomplete. */
+/** Throws a RangeError for a prefix that no key could have; the last segment may be incomplete. */
 export function assertBlobPrefix(prefix: string): void {
   const whole = prefix.split('/').slice(0, -1)
   if (!PREFIX.test(prefix) || whole.some((segment) => ['', '.', '..'].includes(segment)))
@@ -127,8 +127,8 @@ function refuse(key: string, why: string): never {
 }
 
 /**
- * The part of `range` that lies within `bytes` bytes, or all of them without a range; empty (`start === end`) when
- * it begins past the end. Throws a RangeError for an invalid range.
+ * The part of `range` within a blob of `bytes` bytes, or all of it without a range; empty (`start === end`) for a range
+ * past the end. Throws a RangeError for an invalid range.
  */
 export function cutRange(range: ByteRange | undefined, bytes: number): ByteRange {
   if (range === undefined) return { start: 0, end: bytes }

@@ -4,7 +4,7 @@ import { dirname } from 'node:path'
 import { promisify } from 'node:util'
 
 /**
- * Makes a folder and its missing parents; returns the highest folder that was missing. Throws what the system says:
+ * Makes a folder and its missing parents; returns the highest folder that was missing. Throws the system's error:
  * Node's `recursive` never returns where the file system answers ENOENT although the parent exists, as /proc does.
  */
 export function makeFolder(folder: string, mode = 0o700): string | undefined {
@@ -13,7 +13,7 @@ export function makeFolder(folder: string, mode = 0o700): string | undefined {
   try {
     mkdirSync(folder, { mode })
   } catch (error) {
-    // Another process may have made it since.
+    // Another process may have made the folder meanwhile.
     if (existsSync(folder) && statSync(folder).isDirectory()) return highest
     throw error
   }
@@ -21,10 +21,10 @@ export function makeFolder(folder: string, mode = 0o700): string | undefined {
 }
 
 const syncAside = promisify(fsync)
-/** File systems without such a call (some network and FUSE ones) answer with these. */
+/** Errors of file systems that cannot sync a folder (some network and FUSE ones). */
 const NOT_SUPPORTED = ['EINVAL', 'ENOTSUP']
 
-/** Makes changes in the folder survive a power failure, where the file system can do that. */
+/** Makes changes in a folder survive a power failure, where the file system can. */
 export async function syncFolder(folder: string): Promise<void> {
   // Windows syncs no folders; NTFS keeps renames in its own journal.
   if (process.platform === 'win32') return
@@ -38,7 +38,7 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-/** The error code of the operating system ("ENOENT"), or null when `error` is no failed system call. */
+/** The error code of the operating system ("ENOENT"); null when `error` is no failed system call. */
 export function errnoOf(error: unknown): string | null {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : null
 }

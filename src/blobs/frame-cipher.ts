@@ -17,7 +17,7 @@ import { BlobDamaged } from './blobs.ts'
 import { owner } from './wrap-key.ts'
 
 export const FRAME_BYTES = 256 * 1024
-/** The largest frame that a header may declare: a reader holds it in memory. */
+/** The largest frame in bytes that a header may declare: a reader holds it in memory. */
 export const FRAME_BYTES_MAX = 1024 * 1024
 export const HEADER_BYTES = 20
 export const HEAD_BYTES = 4
@@ -53,7 +53,7 @@ export function newHeader(frame_bytes: number): Header {
   return { raw, frame_bytes }
 }
 
-/** The header of blob `key`; whether it is genuine shows when a frame opens. Throws BlobDamaged. */
+/** Parses the header of blob `key`; only an opened frame authenticates it. Throws BlobDamaged. */
 export function parseHeader(key: string, raw: Buffer): Header {
   if (raw.length < HEADER_BYTES) throw new BlobDamaged(key, 'cut short within its header')
   if (!raw.subarray(0, MAGIC_AND_VERSION.length).equals(MAGIC_AND_VERSION) || raw[FLAGS_AT] !== 0)
@@ -64,7 +64,7 @@ export function parseHeader(key: string, raw: Buffer): Header {
   return { raw, frame_bytes }
 }
 
-/** How many frames `bytes` of plaintext fill; an empty blob has one, empty. */
+/** The number of frames for `bytes` of plaintext; an empty blob has one empty frame. */
 export function frameCount(bytes: number, frame_bytes: number): number {
   return Math.max(1, Math.ceil(bytes / frame_bytes))
 }
@@ -83,7 +83,7 @@ export class FrameCipher {
   readonly header: Header
   readonly #key: string
   readonly #data_key: KeyObject
-  /** Header, project, key and, rewritten for each frame, its head. */
+  /** The associated data: header, project, key and, rewritten for each frame, its head. */
   readonly #associated: Buffer
   readonly #head: Buffer
   readonly #nonce = Buffer.alloc(NONCE_BYTES)
@@ -97,7 +97,7 @@ export class FrameCipher {
     header.raw.copy(this.#nonce, 0, PREFIX_AT, PREFIX_AT + PREFIX_BYTES)
   }
 
-  /** Head, ciphertext and tag of frame `number`, as they are stored one after the other. */
+  /** Encrypts frame `number`. Returns head, ciphertext and tag, in the order in which they are stored. */
   seal(number: number, payload: Buffer, how: { last: boolean; zstd: boolean }): [Buffer, Buffer, Buffer] {
     this.#place(number, { ...how, payload_bytes: payload.length })
     const cipher = createCipheriv('aes-256-gcm', this.#data_key, this.#nonce)
@@ -107,7 +107,7 @@ export class FrameCipher {
     return [Buffer.from(this.#head), sealed, cipher.getAuthTag()]
   }
 
-  /** The payload of frame `number`; `sealed` is its ciphertext and tag. Throws BlobDamaged. */
+  /** Decrypts frame `number`; `sealed` is its ciphertext and tag. Throws BlobDamaged. */
   open(number: number, head: FrameHead, sealed: Buffer): Buffer {
     this.#place(number, head)
     const decipher = createDecipheriv('aes-256-gcm', this.#data_key, this.#nonce, {
@@ -146,7 +146,7 @@ export class FrameCipher {
 const TOTAL_BYTES = 8
 const ENTRY_BYTES = 4
 
-/** The payload length of the table of a blob with `frames` frames. */
+/** The length in bytes of the frame table's payload for a blob with `frames` frames. */
 export function tablePayloadBytes(frames: number): number {
   return TOTAL_BYTES + ENTRY_BYTES * frames
 }
@@ -159,17 +159,17 @@ export function encodeTable(bytes: number, payload_bytes: readonly number[]): Bu
   return table
 }
 
-/** Offset in the stored blob of each frame's head, then of what follows the last frame. */
+/** The offset in the stored blob of each frame's head, then that of the end of the last frame. */
 export type FrameOffsets = Float64Array
 
-/** The offsets of a blob that is one frame, `stored_bytes` long with its header. */
+/** The offsets of a blob with a single frame, `stored_bytes` long with its header. */
 export function soleFrameOffsets(stored_bytes: number): FrameOffsets {
   return Float64Array.of(HEADER_BYTES, stored_bytes)
 }
 
 /**
- * `payload` is that of a table, which has opened, so it is what was written; it must still be what is recorded of blob
- * `key`: `bytes` of plaintext. Throws BlobDamaged.
+ * Parses the payload of an authenticated frame table; its total must be the recorded `bytes` of plaintext of blob
+ * `key`. Throws BlobDamaged.
  */
 export function parseTable(key: string, payload: Buffer, bytes: number): FrameOffsets {
   const total = Number(payload.readBigUInt64BE())

@@ -1,13 +1,13 @@
-// The port of services that keep a master key: they encrypt it and decrypt it, and what they made of it lies in a file. Each
-// process asks once, when it starts, so that an outage of the service keeps processes from starting and stops none.
+// The port of services that keep a master key: they encrypt and decrypt it, and a file has the encrypted key. A process
+// calls the service once, at its start, so an outage of the service stops no running process.
 
 export interface KeyService {
-  /** It and its key, in messages. */
+  /** The service and its key, in messages. */
   readonly name: string
-  /** The text or bytes to keep in the file. */
+  /** Encrypts the master key. Returns the text or bytes for the file. */
   encrypt(key: Buffer): Promise<Buffer>
   decrypt(stored: Buffer): Promise<Buffer>
 }
 
-/** How long a call may take. */
+/** The timeout of a call in ms. */
 export const CALL_MS_MAX = 10_000

@@ -1,6 +1,6 @@
-// The master key, which wraps the data key of every blob. It comes as text (an environment variable, read by config/), or
-// from a file: as it is, and then only its owner may read it, or encrypted by a service. It is never printed: its bytes stay inside a KeyObject, and messages show
-// the key's ID.
+// The master key, which wraps the data key of every blob. It comes as text (an environment variable, read by config/),
+// or from a file: in plain text, readable by its owner alone, or encrypted by a service. It is never printed: its bytes
+// stay inside a KeyObject, and messages show the key's ID.
 import { createHmac, createSecretKey, type KeyObject, randomBytes, randomUUID } from 'node:crypto'
 import { constants } from 'node:fs'
 import { link, open, rename, unlink } from 'node:fs/promises'
@@ -10,18 +10,18 @@ import { errnoOf, makeFolder, syncFolder } from './folders.ts'
 import type { KeyService } from './key-service.ts'
 
 const KEY_BYTES = 32
-/** 64 characters of base64, or what a service makes of them, are far below this. */
+/** The largest key file in bytes: base64 of a key and encrypted keys are far smaller. */
 const FILE_BYTES_MAX = 64 * 1024
 const OTHERS_MAY = 0o077
 const HOW_TO_MAKE = 'make one with: openssl rand -base64 32'
 
 export interface MasterKey {
-  /** 16 hex digits that tell master keys apart and say nothing about them. */
+  /** The ID of the master key: 16 hex digits that reveal nothing about it. */
   readonly id: string
   readonly secret: KeyObject
 }
 
-/** There is no usable master key. The message names the source and the fix, and never contains text of the key. */
+/** The error for a missing or unusable master key. Its message has the source and the fix, and no text of the key. */
 export class MasterKeyError extends ExplainedError {
   constructor(message: string, cause?: unknown) {
     super(message, { cause })
@@ -30,8 +30,8 @@ export class MasterKeyError extends ExplainedError {
 }
 
 /**
- * The key that `text` spells: 32 bytes as base64, base64url or hex. `where` names its source in errors, for
- * example "OFFPEAK_MASTER_KEY". Throws MasterKeyError.
+ * Parses a key of 32 bytes as base64, base64url or hex. `where` names its source in errors, for example
+ * "OFFPEAK_MASTER_KEY". Throws MasterKeyError.
  */
 export function masterKeyFromText(text: string, where: string): MasterKey {
   const spelled = text.trim()
@@ -53,13 +53,13 @@ function masterKeyOf(bytes: Buffer, where: string): MasterKey {
   return { id, secret }
 }
 
-/** Where a master key is: a file, and the service that has encrypted it; null: it is there as it is. */
+/** The file of a master key, and the service that encrypted it; null: the file is in plain text. */
 export interface KeyPlace {
   path: string
   service: KeyService | null
 }
 
-/** The key in its file, which must be closed to everyone but its owner unless it is encrypted. Throws MasterKeyError. */
+/** Reads a master key from its file, which only its owner may read unless it is encrypted. Throws MasterKeyError. */
 export async function readMasterKey(path: string, service: KeyService | null = null): Promise<MasterKey> {
   const key = await readIfThere(path, service)
   if (key !== null) return key
@@ -70,14 +70,14 @@ export async function readMasterKey(path: string, service: KeyService | null = n
   )
 }
 
-/** The key in its file; on first start a fresh one, of which all processes that start at once get the same. */
+/** Reads a master key from its file, or creates it on first start; processes that start at once get the same key. */
 export async function readOrCreateMasterKey(
   path: string,
   service: KeyService | null = null,
 ): Promise<MasterKey> {
   const there = await readIfThere(path, service)
   if (there !== null) return there
-  // The first of those that write at once wins.
+  // The first of several concurrent writers wins.
   await writeMasterKey({ path, service }, randomBytes(KEY_BYTES), async (temporary) => {
     await link(temporary, path).catch((cause) => {
       if (cause.code !== 'EEXIST') throw cause
@@ -87,7 +87,7 @@ export async function readOrCreateMasterKey(
   return await readMasterKey(path, service)
 }
 
-/** Puts a key into its file, whole or not at all; `publish` gives the file its name, by default in place of another. */
+/** Writes a key to its file atomically; `publish` gives the file its name, by default in place of an existing file. */
 export async function writeMasterKey(
   { path, service }: KeyPlace,
   key: Buffer,
@@ -116,7 +116,7 @@ export async function writeMasterKey(
 
 function decode(text: string): Buffer | null {
   if (/^[0-9a-fA-F]{64}$/.test(text)) return Buffer.from(text, 'hex')
-  // Node reads both alphabets of base64 as one.
+  // Node reads base64 and base64url alike.
   if (/^[A-Za-z0-9+/_-]{43}=?$/.test(text)) return Buffer.from(text, 'base64')
   return null
 }
@@ -126,7 +126,7 @@ async function readIfThere(path: string, service: KeyService | null): Promise<Ma
   try {
     await using file = await open(path, constants.O_RDONLY)
     const { mode, size } = await file.stat()
-    // Windows has no such bits and reports every file as open to all.
+    // Windows has no such bits and reports every file as open to all users.
     if (service === null && process.platform !== 'win32' && mode & OTHERS_MAY) {
       throw new MasterKeyError(
         `the master key ${path} is open to other users (mode ${(mode & 0o777).toString(8).padStart(4, '0')}); run: chmod 600 ${path}`,
@@ -147,7 +147,7 @@ async function readIfThere(path: string, service: KeyService | null): Promise<Ma
       cause,
     )
   })
-  // As services make data keys, or as text.
+  // Services encrypt 32 bytes or their text.
   return opened.length === KEY_BYTES
     ? masterKeyOf(opened, where)
     : masterKeyFromText(opened.toString(), where)

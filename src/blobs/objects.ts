@@ -2,19 +2,19 @@
 import type { BucketUse } from '../domain/bucket-url.ts'
 import type { ByteRange, Source } from './blobs.ts'
 
-/** Every method throws ObjectFailed, also soon after `signal` aborts. */
+/** Objects in a caller's bucket. Every method throws ObjectFailed, also soon after `signal` aborts. */
 export interface Objects {
-  /** `etag` names this content of the object. */
+  /** Reads the size of an object, and the `etag` of its content. */
   stat(key: string, signal: AbortSignal): Promise<{ bytes: number; etag: string }>
-  /** Throws ObjectFailed with 412 where the object is another one than `etag` names. */
+  /** Reads a range of an object. Throws ObjectFailed with 412 where its content has another `etag`. */
   read(key: string, etag: string, range: ByteRange, signal: AbortSignal): AsyncIterable<Buffer>
-  /** Puts all of `source` under `key`, in place of what is there, and resolves to its bytes. A failure leaves nothing. */
+  /** Puts all of `source` under `key`, replacing an object, and resolves to its bytes. A failure stores nothing. */
   put(key: string, source: Source, signal: AbortSignal): Promise<number>
-  /** Removes what crashed calls of `put` have left under `key`. */
+  /** Removes the uploads that crashed calls of `put` have not finished under `key`. */
   abortUploads(key: string, signal: AbortSignal): Promise<void>
 }
 
-/** Passes the pieces on until `signal` aborts. */
+/** Yields the pieces of `source` until `signal` aborts. */
 export async function* untilAborted(
   source: AsyncIterable<Buffer>,
   signal: AbortSignal,
@@ -25,7 +25,7 @@ export async function* untilAborted(
   }
 }
 
-/** Finds the bucket of a URL, and the key in it. Throws invalid_request and bucket_not_allowed. */
+/** Finds the bucket and the key of a URL. Throws invalid_request and bucket_not_allowed. */
 export type OpenBucket = (
   project: { id: string; name: string },
   use: BucketUse,
@@ -35,9 +35,11 @@ export type OpenBucket = (
 const REQUEST_TIMEOUT = 408
 const TOO_MANY_REQUESTS = 429
 
-/** The message is for the owner of the batch: it names no address. The cause is attached, for the log. */
+/**
+ * The error of a call to a bucket. Its message, for the owner of the batch, has no address; its cause is for the log.
+ */
 export class ObjectFailed extends Error {
-  /** The HTTP status of the answer; null where there was none. */
+  /** The HTTP status of the bucket's answer; null where there was none. */
   readonly status: number | null
 
   constructor(status: number | null, code: string | null, cause: unknown) {
@@ -51,7 +53,7 @@ export class ObjectFailed extends Error {
     this.status = status
   }
 
-  /** Whether the same call will not succeed later. */
+  /** Whether a retry of the call cannot succeed. */
   get isFinal(): boolean {
     const { status } = this
     return status !== null && status < 500 && status !== REQUEST_TIMEOUT && status !== TOO_MANY_REQUESTS

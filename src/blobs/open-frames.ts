@@ -21,13 +21,13 @@ import {
 } from './frame-cipher.ts'
 import { expand } from './seal-frames.ts'
 
-/** Frames decrypted and expanded while the reader is busy with the one before. */
+/** The number of frames decrypted and decompressed ahead of the reader. */
 const FRAMES_AHEAD = 2
 
-/** A sealed blob as a reader sees it. */
+/** An encrypted blob to read. */
 export interface Sealed {
   key: string
-  /** The length of the plaintext, as recorded when it was sealed. */
+  /** The length of the plaintext in bytes, as recorded by the writer. */
   bytes: number
   cipher(header: Header): FrameCipher
 }
@@ -38,7 +38,7 @@ interface Frame {
   sealed: Buffer
 }
 
-/** All of the blob in one sequential pass, checked to its very last byte. */
+/** Decrypts the whole blob in one sequential pass, and checks it to its last byte. */
 export async function* openWhole(blobs: Blobs, blob: Sealed): AsyncGenerator<Buffer, void, undefined> {
   const reader = new ByteReader(blobs.read(blob.key))
   try {
@@ -49,13 +49,13 @@ export async function* openWhole(blobs: Blobs, blob: Sealed): AsyncGenerator<Buf
   }
 }
 
-/** From these, any number of ranges can be opened. */
+/** The header and the frame offsets of a blob, from which any number of ranges can be read. */
 export interface Opened {
   header: Header
   offsets: FrameOffsets
 }
 
-/** Reads what a range needs to find its frames. */
+/** Reads the header and the frame offsets of a blob. */
 export async function openTable(blobs: Blobs, blob: Sealed): Promise<Opened> {
   const [stored_bytes, pieces] = await Promise.all([
     blobs.size(blob.key),
@@ -77,7 +77,7 @@ export async function openTable(blobs: Blobs, blob: Sealed): Promise<Opened> {
   }
 }
 
-/** The bytes of `range`, which lies within the blob and is not empty; reads the frames that hold it and no others. */
+/** Decrypts `range`, a non-empty part of the blob; reads only the frames that contain it. */
 export async function* openRange(
   blobs: Blobs,
   blob: Sealed,
@@ -162,7 +162,7 @@ async function takeFrame(
   const raw = await reader.take(HEAD_BYTES)
   if (raw.length < HEAD_BYTES) throw new BlobDamaged(blob.key, `cut short before frame ${number}`)
   const head = parseHead(raw)
-  // Before anything is read by it: a length is not to be trusted until the frame has opened.
+  // The length is checked before it is used: it is not authenticated until the frame has opened.
   if (head.payload_bytes > payload_bytes_max)
     throw new BlobDamaged(blob.key, `frame ${number} claims ${head.payload_bytes} bytes`)
   const sealed = await reader.take(head.payload_bytes + TAG_BYTES)
@@ -202,7 +202,7 @@ export class ByteReader {
     this.#next = this.#ask()
   }
 
-  /** The next `bytes` bytes; fewer only where the stream ends. Throws what the stream throws. */
+  /** Reads the next `bytes` bytes; fewer only at the end of the stream. Throws the stream's errors. */
   async take(bytes: number): Promise<Buffer> {
     while (this.#held_bytes < bytes && this.#next !== null) {
       const piece = await this.#next
@@ -214,7 +214,7 @@ export class ByteReader {
     return this.#cut(Math.min(bytes, this.#held_bytes))
   }
 
-  /** Closes the stream, whether or not it was read to its end. */
+  /** Closes the stream, also before its end. */
   async close(): Promise<void> {
     this.#next = null
     await this.#source.return?.()
@@ -222,7 +222,7 @@ export class ByteReader {
 
   #ask(): Promise<IteratorResult<Buffer>> {
     const next = this.#source.next()
-    // Its reader gets the failure; after close() there is none.
+    // The next call throws the failure; after close() there is no next call.
     next.catch(() => {})
     return next
   }

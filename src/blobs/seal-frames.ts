@@ -19,7 +19,7 @@ import { encodeTable, FRAME_BYTES, type FrameCipher } from './frame-cipher.ts'
 // Reuses zstd contexts. Creating one per frame, which allocates a megabyte, costs as much as compressing a frame that
 // compresses well. A context serves one frame at a time, and a frame waits for one: the thread pool compresses no more at once.
 
-/** The number of threads in the pool; each packer holds about a megabyte. */
+/** The limit of zstd contexts, equal to the threads of the pool; each takes about a megabyte. */
 const PACKERS_MAX = 4
 
 export class ZstdPackers {
@@ -27,18 +27,18 @@ export class ZstdPackers {
   readonly #idle: Packer[] = []
   readonly #options: ZstdOptions
 
-  /** `level` as zstd counts; frames are expected to be `frame_bytes` long, longer ones are no error. */
+  /** `level`: zstd's compression level. `frame_bytes`: the expected size of frames; longer ones work as well. */
   constructor(level: number, frame_bytes: number) {
     this.#options = {
       params: { [constants.ZSTD_c_compressionLevel]: level },
-      // Whatever is written in one go is one frame, whole and by itself.
+      // Each write becomes one complete frame.
       flush: constants.ZSTD_e_end,
-      // Room for what does not compress: one pass through the pool, where the default takes one per 16 KiB.
+      // Room for incompressible data: one pass through the pool, where the default takes one per 16 KiB.
       chunkSize: frame_bytes + Math.ceil(frame_bytes / 128),
     }
   }
 
-  /** `plain`, which is not empty and does not change meanwhile, as one zstd frame; the work is the pool's. */
+  /** Compresses `plain`, non-empty and unchanged meanwhile, into one zstd frame on the thread pool. */
   async pack(plain: Buffer): Promise<Buffer> {
     return await this.#slots.run(async () => {
       const packer = this.#idle.pop() ?? new Packer(this.#options)
@@ -61,7 +61,7 @@ class Packer {
   constructor(options: ZstdOptions) {
     this.#stream = createZstdCompress(options)
     this.#stream.on('data', (piece: Buffer) => this.#pieces.push(piece))
-    // The write that failed says so.
+    // The failed write throws the error.
     this.#stream.on('error', () => {})
   }
 
@@ -81,23 +81,23 @@ class Packer {
   }
 }
 
-// zstd for one frame at a time. Big frames go to the thread pool; for small ones the way there and back
-// costs more than the work.
+// Compresses one frame at a time with zstd, large frames on the thread pool; for small ones the switch of threads costs
+// more than the work.
 
 const expandAside = promisify(zstdDecompress)
 
-/** Below this a zstd frame's own header eats what is saved. */
+/** The smallest input in bytes that is compressed: below, a zstd frame's own header exceeds the savings. */
 const COMPRESS_BYTES_MIN = 64
-/** Up to here the event loop does it itself, in about a tenth of a millisecond. */
+/** The largest input in bytes that the event loop compresses itself, in about 0.1 ms. */
 const INLINE_BYTES_MAX = 32 * 1024
-/** On lines of JSON level 1 shrinks as well as level 3 does, in less time. */
+/** The compression level: for JSONL, level 1 is as small as level 3, in less time. */
 export const ZSTD_LEVEL = 1
-/** The smallest that zlib accepts. */
+/** The smallest buffer that zlib accepts. */
 const CHUNK_BYTES_MIN = 64
 
 const packers = new ZstdPackers(ZSTD_LEVEL, FRAME_BYTES)
 
-/** `plain` as one zstd frame, or null when that is no smaller. */
+/** Compresses `plain` into one zstd frame; null when that is no smaller. */
 async function compress(plain: Buffer): Promise<Buffer | null> {
   if (plain.length < COMPRESS_BYTES_MIN) return null
   const small = plain.length <= INLINE_BYTES_MAX ? compressInline(plain) : await packers.pack(plain)
@@ -112,10 +112,10 @@ function compressInline(plain: Buffer): Buffer {
   })
 }
 
-/** Reverses `compress`; throws if the result is not `plain_bytes` long, or the input is no zstd frame. */
+/** Decompresses the output of `compress`; throws unless it is a zstd frame of `plain_bytes` of plaintext. */
 export async function expand(compressed: Buffer, plain_bytes: number): Promise<Buffer> {
   const options = {
-    // With a byte to spare: Node takes a full buffer to mean that more follows, and would need a second one and another pass.
+    // One byte to spare: for a full buffer, Node would allocate a second one and run another pass.
     chunkSize: Math.max(CHUNK_BYTES_MIN, plain_bytes + 1),
     maxOutputLength: Math.max(1, plain_bytes),
   }
@@ -128,20 +128,20 @@ export async function expand(compressed: Buffer, plain_bytes: number): Promise<B
   return plain
 }
 
-/** Enough to keep the pool's threads busy while one frame is sealed and another written. */
+/** The number of frames compressed ahead: enough to keep the thread pool busy during sealing and writing. */
 const FRAMES_AHEAD = 3
 
 interface PlainFrame {
   bytes: Buffer
-  /** Whether no other frame follows, nor comes before. */
+  /** Whether the blob has no other frame. */
   sole: boolean
-  /** Whether their memory is used again once the frame is sealed: they are a copy, or were given. */
+  /** Whether the buffers may be reused once the frame is sealed, because they are a copy or were handed over. */
   isOwn: boolean
 }
 
 /**
- * The stored form of `source`, as SealedBlobs.put takes it. `ended` is called with the number of bytes of plaintext
- * when all of it has been sealed.
+ * Encrypts `source` into the stored form of a blob. `ended` gets the number of bytes of plaintext when all of it has
+ * been sealed.
  */
 export async function* sealFrames(
   cipher: FrameCipher,
@@ -175,9 +175,8 @@ export async function* sealFrames(
 }
 
 /**
- * Runs of exactly `frame_bytes`, the last one shorter; each is held back until it is known to have a successor.
- * What a stream brings is copied at once into buffers that go round, so nothing of it waits for the garbage
- * collector: a fast upload would otherwise set it going all the time.
+ * Copies a stream into frames of exactly `frame_bytes`, the last one shorter; each frame is delayed until the next one
+ * is known to exist. The buffers are reused, since those of a fast upload would keep the garbage collector busy.
  */
 async function* copyFrames(
   source: AsyncIterable<Uint8Array>,
@@ -204,13 +203,13 @@ async function* copyFrames(
   yield { bytes: buffer?.subarray(0, filled) ?? Buffer.alloc(0), sole, isOwn: buffer !== null }
 }
 
-/** The same of pieces that are at hand: what lies within one of them is not copied. */
+/** Cuts pieces in memory into frames of exactly `frame_bytes`; a frame within one piece is not copied. */
 function* cutFrames(
   source: Iterable<Uint8Array>,
   frame_bytes: number,
   isGiven: boolean,
 ): Generator<PlainFrame, void, undefined> {
-  /** Whether no piece was cut: then no two frames are of the same memory. */
+  /** Whether no piece was cut, so that no two frames share memory. */
   let isWhole = true
   let held: Buffer[] = []
   let heldBytes = 0

@@ -11,21 +11,21 @@ import { type Opened, openRange, openTable, openWhole, type Sealed } from './ope
 import { sealFrames } from './seal-frames.ts'
 import { DATA_KEY_BYTES, unwrapKey, wrapKey } from './wrap-key.ts'
 
-/** The facts that SQL keeps of a sealed blob: enough to find, open and measure it. */
+/** The facts about an encrypted blob that SQL keeps, from which it is found and decrypted. */
 export interface SealedBlob {
   key: string
-  /** The blob's own data key, wrapped by the master key with (project, key) as associated data; base64url. */
+  /** The blob's data key, wrapped by the master key with (project, key) as associated data; base64url. */
   wrapped_key: string
-  /** Bytes of plaintext. */
+  /** The length of the plaintext in bytes. */
   bytes: number
 }
 
 export type SealedBlobs = Pick<Sealing, 'put' | 'read' | 'readAll' | 'delete'>
 
-/** Chunks of one big input are read range by range; a table is 8 bytes for each of its frames. */
+/** The number of cached frame tables: chunks of one large input are read range by range. */
 const TABLES_KEPT = 32
 
-/** New blobs are cut into frames of `frame_bytes`; each blob names its own frame size in its header. */
+/** Encrypts a blob store. New blobs have frames of `frame_bytes`; each blob's header has its own frame size. */
 export function sealBlobs(
   blobs: Blobs,
   master: MasterKey,
@@ -40,7 +40,7 @@ class Sealing {
   readonly #blobs: Blobs
   readonly #master: MasterKey
   readonly #frame_bytes: number
-  /** By wrapped key, which no two blobs share; the last used at the end. */
+  /** The cached frame tables by wrapped key, which no two blobs share; the last used at the end. */
   readonly #tables = new BoundedMap<string, Opened>(TABLES_KEPT)
 
   constructor(blobs: Blobs, master: MasterKey, frame_bytes: number) {
@@ -50,9 +50,9 @@ class Sealing {
   }
 
   /**
-   * As Blobs.put. The pieces of an asynchronous `source` are copied before the next one is asked for; those of any
-   * other must not be changed once handed over. `isGiven`: the caller reads those no more, and their memory is used for other
-   * buffers as soon as they are sealed, if each is a frame.
+   * Encrypts and stores a blob, like Blobs.put. Pieces of an asynchronous `source` are copied before the next one is
+   * requested; pieces of other sources must not change any more. `isGiven`: the caller no longer reads the pieces, so
+   * that their memory is reused once they are sealed, if each is a frame.
    */
   async put(project_id: string, key: string, source: Source, isGiven = false): Promise<SealedBlob> {
     const dataKey = randomBytes(DATA_KEY_BYTES)
@@ -66,8 +66,8 @@ class Sealing {
   }
 
   /**
-   * The plaintext of `range`, or all, a frame at a time. Every byte has authenticated before it is handed on; the
-   * whole is known to be complete when the stream ends. Throws BlobMissing, BlobDamaged, BlobStoreFailed.
+   * Decrypts `range`, or all, frame by frame. Every byte is authenticated before it is yielded; the end of the stream
+   * shows that the blob is complete. Throws BlobMissing, BlobDamaged, BlobStoreFailed.
    */
   async *read(
     project_id: string,
@@ -95,11 +95,11 @@ class Sealing {
     }
   }
 
-  /** Reads the blob into one buffer, if it fits into memory. */
+  /** Reads a blob, or a range of it, into one buffer. */
   async readAll(project_id: string, blob: SealedBlob, range?: ByteRange): Promise<Buffer> {
     const parts = await Array.fromAsync(this.read(project_id, blob, range))
     const [only] = parts
-    // A little of a frame must not keep all of it.
+    // A small part of a frame must not keep the whole frame in memory.
     if (parts.length === 1 && only && only.length * 2 >= only.buffer.byteLength) return only
     const all = largeBuffer(parts.reduce((sum, { length }) => sum + length, 0))
     let at = 0

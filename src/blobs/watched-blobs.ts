@@ -4,9 +4,9 @@
 import type { Clock } from '../domain/clock.ts'
 import { BlobStoreFailed, type Blobs, type ByteRange, type Source, type StoredBlob } from './blobs.ts'
 
-/** A call without progress for this long counts as a failure, unless another one has ended well meanwhile. */
+/** The time in ms without progress after which a call has failed, unless another one has succeeded meanwhile. */
 const STUCK_MS = 1_500
-/** A failure counts for this long: what failed is tried again sooner. */
+/** The time in ms for which a failure counts: failed calls are retried sooner. */
 const REMEMBERED_MS = 60_000
 
 export class WatchedBlobs implements Blobs {
@@ -63,7 +63,7 @@ export class WatchedBlobs implements Blobs {
 }
 
 interface Call {
-  /** Since when it gets no further (Unix ms); null while it waits for its source. */
+  /** The time since which the call makes no progress (Unix ms); null while it waits for its source. */
   since: number | null
   restart(): void
 }
@@ -98,7 +98,7 @@ class Calls {
     return call
   }
 
-  /** Ends a call. Mistakes of the caller, and missing or damaged blobs, show that the store answers. */
+  /** Ends a call. Errors of the caller, and missing or damaged blobs, prove that the store answers. */
   async end<T>(call: Call, result: Promise<T>): Promise<T> {
     try {
       const value = await result

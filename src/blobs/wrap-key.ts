@@ -19,14 +19,14 @@ const XAES_TAG_BYTES = 16
 const BLOCK_BYTES = 16
 const GCM_NONCE_BYTES = 12
 
-/** Ciphertext followed by the tag. `key` is 256 bits, `nonce` 24 random bytes never used with it before. */
+/** Encrypts; returns the ciphertext followed by the tag. `key`: 256 bits; `nonce`: 24 random bytes, never reused. */
 export function xaesSeal(key: KeyObject, nonce: Buffer, plain: Buffer, aad: Buffer): Buffer {
   const cipher = createCipheriv('aes-256-gcm', derive(key, nonce), nonce.subarray(-GCM_NONCE_BYTES))
   cipher.setAAD(aad)
   return Buffer.concat([cipher.update(plain), cipher.final(), cipher.getAuthTag()])
 }
 
-/** Throws if key, nonce, associated data or ciphertext differ from those of the sealing. */
+/** Decrypts the result of `xaesSeal`. Throws if key, nonce, associated data or ciphertext differ. */
 export function xaesOpen(key: KeyObject, nonce: Buffer, sealed: Buffer, aad: Buffer): Buffer {
   const decipher = createDecipheriv('aes-256-gcm', derive(key, nonce), nonce.subarray(-GCM_NONCE_BYTES), {
     authTagLength: XAES_TAG_BYTES,
@@ -36,7 +36,7 @@ export function xaesOpen(key: KeyObject, nonce: Buffer, sealed: Buffer, aad: Buf
   return Buffer.concat([decipher.update(sealed.subarray(0, -XAES_TAG_BYTES)), decipher.final()])
 }
 
-/** CMAC in counter mode over the first half of the nonce, as the specification unrolls it. */
+/** Derives the key: CMAC in counter mode over the first half of the nonce, as the specification unrolls it. */
 function derive(key: KeyObject, nonce: Buffer): KeyObject {
   const subkey = doubled(blocks(key, Buffer.alloc(BLOCK_BYTES)))
   const messages = Buffer.alloc(2 * BLOCK_BYTES)
@@ -49,12 +49,12 @@ function derive(key: KeyObject, nonce: Buffer): KeyObject {
   return createSecretKey(blocks(key, messages))
 }
 
-/** The bare block cipher on each block: the building stone of CMAC, never used on data. */
+/** Encrypts each block by the bare block cipher: a part of CMAC, never used on data. */
 function blocks(key: KeyObject, data: Buffer): Buffer {
   return createCipheriv('aes-256-ecb', key, null).setAutoPadding(false).update(data)
 }
 
-/** Multiplication by x in GF(2^128). */
+/** Multiplies a block by x in GF(2^128). */
 function doubled(block: Buffer): Buffer {
   const out = Buffer.alloc(BLOCK_BYTES)
   for (let i = 0; i < BLOCK_BYTES; i++) out[i] = (block[i]! << 1) | ((block[i + 1] ?? 0) >> 7)
@@ -68,7 +68,7 @@ const VERSION = 1
 const HEAD_BYTES = 1 + 8
 const WRAPPED_BYTES = HEAD_BYTES + XAES_NONCE_BYTES + DATA_KEY_BYTES + XAES_TAG_BYTES
 
-/** `data_key` as base64url text that only `master` opens, and only for this project and blob key. */
+/** Wraps `data_key` into base64url text that only `master` opens, and only for this project and blob key. */
 export function wrapKey(data_key: Buffer, project_id: string, key: string, master: MasterKey): string {
   const head = Buffer.concat([Buffer.of(VERSION), Buffer.from(master.id, 'hex')])
   const nonce = randomBytes(XAES_NONCE_BYTES)
@@ -76,7 +76,7 @@ export function wrapKey(data_key: Buffer, project_id: string, key: string, maste
   return Buffer.concat([head, nonce, sealed]).toString('base64url')
 }
 
-/** Throws BlobDamaged, saying whether another master key, another blob or alteration is the reason. */
+/** Unwraps a data key. Throws BlobDamaged, which tells a wrong master key, another blob and alteration apart. */
 export function unwrapKey(wrapped: string, project_id: string, key: string, master: MasterKey): Buffer {
   const bytes = Buffer.from(wrapped, 'base64url')
   if (bytes.length !== WRAPPED_BYTES || bytes[0] !== VERSION)
@@ -98,14 +98,14 @@ export function unwrapKey(wrapped: string, project_id: string, key: string, mast
   }
 }
 
-/** The ID of the master key that wraps it; null if the text is no wrapped key. */
+/** The ID of the master key that wrapped a key; null if the text is no wrapped key. */
 export function masterKeyIdOf(wrapped: string): string | null {
   const bytes = Buffer.from(wrapped, 'base64url')
   if (bytes.length !== WRAPPED_BYTES || bytes[0] !== VERSION) return null
   return bytes.subarray(1, HEAD_BYTES).toString('hex')
 }
 
-/** The same data key, wrapped by `to` in place of `from`. Throws BlobDamaged when `from` does not open it. */
+/** Unwraps a data key by `from` and wraps it by `to`. Throws BlobDamaged when `from` does not open it. */
 export function rewrap(
   wrapped: string,
   project_id: string,
@@ -120,7 +120,7 @@ function associated(head: Buffer, project_id: string, key: string): Buffer {
   return Buffer.concat([head, owner(project_id, key)])
 }
 
-/** Project and blob key as bytes that no other pair shares. */
+/** Encodes project and blob key as bytes that no other pair has. */
 export function owner(project_id: string, key: string): Buffer {
   const project = Buffer.from(project_id)
   const length = Buffer.alloc(2)

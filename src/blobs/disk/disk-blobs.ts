@@ -40,16 +40,16 @@ const datasyncAside = promisify(fdatasync)
 
 const READ_BYTES = 512 * 1024
 /**
- * Up to here the event loop does it itself, the syncs aside: each way to the thread pool and back costs a busy
- * process more than all of the work, and a small blob takes a dozen of them.
+ * The largest blob in bytes that the event loop writes itself, syncs excepted: each switch to the thread pool costs a
+ * busy process more than all of the work, and a small blob takes a dozen of them.
  */
 const INLINE_BYTES_MAX = 64 * 1024
-/** A folder can be pruned by another process between its making and the rename, but hardly twice. */
+/** The attempts at a rename: another process may prune the folder between its creation and the rename. */
 const RENAME_TRIES = 3
-/** The system's codes for a path that leads to no file. */
+/** Error codes of the system for a path that leads to no file. */
 const MISSING = ['ENOENT', 'ENOTDIR', 'EISDIR']
 
-/** Blobs under a folder, which is made when the first blob is put. */
+/** Blobs under a folder, which is created when the first blob is put. */
 export class DiskBlobs implements Blobs {
   readonly #objects: string
   readonly #temporary: string
@@ -112,7 +112,7 @@ export class DiskBlobs implements Blobs {
     return found.size
   }
 
-  /** Not synced: a blob that a power cut brings back is one that nothing refers to, and is swept as such. */
+  /** Deletes without a sync: a blob that reappears after a power failure is an orphan, and the sweep deletes it. */
   async delete(key: string): Promise<void> {
     const path = this.#path(key)
     try {
@@ -132,8 +132,8 @@ export class DiskBlobs implements Blobs {
   }
 
   /**
-   * Removes temporary files of crashed writers, last written before `before` (Unix ms). Choose a time
-   * an hour ago or earlier; a slow upload is written to all the time. Resolves to the number of removed files.
+   * Removes temporary files of crashed writers, last written before `before` (Unix ms). Choose a time at least an hour
+   * ago; a slow upload is written to all the time. Resolves to the number of removed files.
    */
   async sweepTemporary(before: number): Promise<number> {
     const doing = 'sweeping temporary files'
@@ -149,7 +149,7 @@ export class DiskBlobs implements Blobs {
       const path = join(this.#temporary, name)
       const left = await stat(path).catch(() => null)
       if (left === null || left.mtimeMs >= before) continue
-      // Its writer, or another sweeper, may have been faster.
+      // The writer of the file, or another sweeper, may have been faster.
       const gone = await unlink(path).then(
         () => true,
         () => false,
@@ -159,7 +159,7 @@ export class DiskBlobs implements Blobs {
     return removed
   }
 
-  /** `folder` is "" or ends in "/"; only keys that begin with `prefix` are looked at. */
+  /** Lists the blobs in `folder` ("" or ending in "/") whose keys begin with `prefix`. */
   async *#walk(folder: string, prefix: string): AsyncGenerator<StoredBlob, void, undefined> {
     const doing = `listing blobs under ${folder}`
     let entries: AsyncIterable<Dirent>
@@ -176,7 +176,7 @@ export class DiskBlobs implements Blobs {
         const below = `${key}/`
         if (below.startsWith(prefix) || prefix.startsWith(below)) yield* this.#walk(below, prefix)
       } else if (key.startsWith(prefix)) {
-        // One deleted since the folder was read is no longer there to list.
+        // A blob that was deleted meanwhile is not listed.
         const found = await stat(join(this.#objects, key)).catch(() => null)
         if (found !== null) yield { key, bytes: found.size, modified: Math.floor(found.mtimeMs) }
       }
@@ -184,8 +184,8 @@ export class DiskBlobs implements Blobs {
   }
 
   /**
-   * The source is asked first and the file made when there is something to write: a stream is watched from the
-   * start, so that one breaking meanwhile fails this put and not the process, and closed when the store fails.
+   * Writes a source to a file, created with the first piece. The source is read first, so that its error fails this put
+   * and not the process; a store's failure closes the source.
    */
   async #write(temporary: string, source: Source, doing: string): Promise<number> {
     let fd: number | null = null
@@ -257,25 +257,25 @@ async function appendInline(fd: number, { pieces }: Run): Promise<void> {
 async function append(fd: number, { pieces, bytes }: Run): Promise<void> {
   const { bytesWritten } = await writevAside(fd, pieces)
   if (bytesWritten === bytes) return
-  // A disk about to be full takes a part; the next call says why.
+  // A disk that is nearly full writes a part; the next call throws the error.
   const rest = Buffer.concat(pieces).subarray(bytesWritten)
   for (let at = 0; at < rest.length; ) at += (await writeAside(fd, rest, at)).bytesWritten
 }
 
-/** A call for each small piece would cost more than writing it. */
+/** The bytes that are gathered into one write: a call for each small piece would cost more than the writing. */
 const WRITE_BYTES = 1024 * 1024
-/** Linux takes at most 1,024 pieces in one call. */
+/** The most pieces of one write: Linux accepts 1,024. */
 const WRITE_PIECES = 1000
 
-/** Pieces that are worth one write. */
+/** The pieces of one write. */
 interface Run {
   pieces: Uint8Array[]
   bytes: number
-  /** Whether nothing comes before or after it. */
+  /** Whether the source has no other pieces. */
   isAll: boolean
 }
 
-/** The pieces of `source`, none empty, in runs. */
+/** Gathers the pieces of `source` into runs without empty pieces. */
 async function* gather(source: Source): AsyncGenerator<Run, void, undefined> {
   let isFirst = true
   let gathered: Uint8Array[] = []
@@ -293,24 +293,23 @@ async function* gather(source: Source): AsyncGenerator<Run, void, undefined> {
   if (bytes > 0) yield { pieces: gathered, bytes, isAll: isFirst }
 }
 
-// A long file is brought to the disk while it is being written: left to its end, that would take as long again,
-// with nothing else to do meanwhile.
+// Syncs a long file while it is being written: a single sync at its end would take as long again.
 
-/** A sync is worth its while after so many bytes; more than twice as many are hardly ever outstanding. */
+/** The bytes between two syncs; rarely more than twice as many are not synced. */
 const SYNC_BYTES = 16 * 1024 * 1024
 
 export class SyncBehind {
   readonly #sync: () => Promise<void>
   #bytes = 0
   #running: Promise<void> | null = null
-  /** The system reports a write that failed once: to the sync that met it. */
+  /** The first failure of a sync: the system reports a failed write to one sync only. */
   #failure: { cause: unknown } | null = null
 
   constructor(sync: () => Promise<void>) {
     this.#sync = sync
   }
 
-  /** To be told of what has been written; does not wait. */
+  /** Counts written bytes and starts a sync if enough were written; does not wait. */
   wrote(bytes: number): void {
     this.#bytes += bytes
     if (this.#bytes < SYNC_BYTES || this.#running !== null) return
@@ -324,12 +323,12 @@ export class SyncBehind {
       })
   }
 
-  /** A sync that runs now; it never rejects. */
+  /** The sync that runs now; never rejects. */
   get running(): Promise<void> | null {
     return this.#running
   }
 
-  /** Resolves when all that was written is on the disk; rejects as the first sync did that failed. */
+  /** Resolves when all written bytes are on the disk; rejects with the error of the first failed sync. */
   async end(): Promise<void> {
     await this.#running
     if (this.#failure) throw this.#failure.cause

@@ -7,13 +7,13 @@ import { dirname } from 'node:path'
 import { BoundedMap } from '../../domain/bounded-map.ts'
 import { makeFolder, syncFolder } from '../folders.ts'
 
-/** Folders in use at a time are those of the open batches; forgetting one costs a few syncs, not safety. */
+/** The number of folders that are remembered, enough for those of the open batches; evicting one costs a few syncs. */
 const REMEMBERED_MAX = 256
 
 export class DurableFolders {
   readonly #root: string
   readonly #sync: FolderSync
-  /** Oldest use first. */
+  /** The synced folders, oldest use first. */
   readonly #remembered = new BoundedMap<string, true>(REMEMBERED_MAX)
 
   constructor(root: string, sync: FolderSync) {
@@ -21,7 +21,7 @@ export class DurableFolders {
     this.#sync = sync
   }
 
-  /** Makes `folder` (the root or below it) and what is missing above it, durably. */
+  /** Creates `folder` (the root or below it) and its missing parents durably. */
   async ensure(folder: string): Promise<void> {
     if (!this.#remembered.has(folder)) {
       const made = makeFolder(folder)
@@ -36,14 +36,14 @@ export class DurableFolders {
     this.#remembered.set(folder, true)
   }
 
-  /** To be called when `folder` turned out to be gone. */
+  /** Evicts a `folder` that no longer exists. */
   forget(folder: string): void {
     this.#remembered.delete(folder)
   }
 
   /**
-   * Removes `folder` and the folders above it that are empty, except those this process lately wrote to: they are
-   * likely to be written to again, and making a folder costs more than keeping one.
+   * Removes `folder` and its parents while they are empty, except folders that this process lately wrote to: they are
+   * likely to be written to again.
    */
   async prune(folder: string): Promise<void> {
     for (let at = folder; at !== this.#root; at = dirname(at)) {
@@ -69,14 +69,14 @@ export class FolderSync {
     this.#fsync = fsync
   }
 
-  /** Resolves when a sync of `folder` that began after this call has ended; rejects as it does. */
+  /** Syncs `folder`: resolves after a sync that began after this call, or rejects with its error. */
   sync(folder: string): Promise<void> {
     const waiting = this.#waiting.get(folder)
     if (waiting !== undefined) return waiting
     const running = this.#running.get(folder)
     if (running === undefined) return this.#start(folder)
     const next = running
-      // Its failure is for those who asked for it.
+      // The error of a sync goes to the callers that wait for it.
       .catch(() => {})
       .then(() => {
         this.#waiting.delete(folder)

@@ -5,16 +5,16 @@ import type { KeyService } from '../key-service.ts'
 import { postJson, textAt } from './post-json.ts'
 
 interface KmsKey {
-  /** Its ID, ARN or alias. */
+  /** The ID, ARN or alias of the KMS key. */
   key_id: string
-  /** Null: as the environment or a profile says. */
+  /** The AWS region; null: from the environment or a profile. */
   region: string | null
-  /** Null: AWS itself. */
+  /** The address of KMS; null: AWS itself. */
   address: string | null
 }
 
 export function awsKms({ key_id, region, address }: KmsKey): KeyService {
-  // The client finds identity and region, and has the parts that sign; S3 itself is not called.
+  // The client finds identity and region, and signs; S3 itself is not called.
   const { config } = new S3Client(region === null ? {} : { region })
   const call = async (action: string, what: object): Promise<object> => {
     const where = await config.region()

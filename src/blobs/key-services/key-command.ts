@@ -1,4 +1,4 @@
-// Programs that encrypt and decrypt: each reads its standard input and writes its standard output, and no shell is between.
+// Programs that encrypt and decrypt a master key from standard input to standard output, without a shell.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { buffer, text } from 'node:stream/consumers'
@@ -6,7 +6,7 @@ import { CALL_MS_MAX, type KeyService } from '../key-service.ts'
 
 interface KeyCommands {
   decrypt: readonly string[]
-  /** Null: no key can be made, only one that is there can be used. */
+  /** The program that encrypts, with its arguments; null: an existing key can be read, and none be created. */
   encrypt: readonly string[] | null
 }
 
@@ -21,10 +21,10 @@ export function keyCommand({ decrypt, encrypt }: KeyCommands): KeyService {
   }
 }
 
-/** Its standard output. What it says on standard error is in the error alone. */
+/** Runs a program. Returns its standard output; its standard error goes into the error's message only. */
 async function run([program = '', ...words]: readonly string[], input: Buffer): Promise<Buffer> {
   const child = spawn(program, words, { stdio: 'pipe', timeout: CALL_MS_MAX, killSignal: 'SIGKILL' })
-  // A program may end without reading; its status tells.
+  // A program may exit without reading; its status shows an error.
   child.stdin.on('error', () => {})
   child.stdin.end(input)
   const [output, said, [status]] = await Promise.all([

@@ -1,10 +1,10 @@
-// Calls of the services that answer in JSON over HTTP.
+// HTTP calls to services that answer in JSON.
 import { CALL_MS_MAX } from '../key-service.ts'
 
-/** Of messages of a service, so much is shown. */
+/** The most characters of a service's error that are quoted. */
 const SAID_CHARACTERS = 200
 
-/** Posts JSON and returns the answer as JSON. Throws with what the service said. */
+/** Posts JSON and returns the answer as JSON. Throws with the service's message. */
 export async function postJson(url: string, headers: Record<string, string>, body: string): Promise<object> {
   const signal = AbortSignal.timeout(CALL_MS_MAX)
   const answer = await fetch(url, { method: 'POST', headers, body, signal, redirect: 'error' }).catch(
@@ -17,7 +17,7 @@ export async function postJson(url: string, headers: Record<string, string>, bod
   return Object(JSON.parse(text))
 }
 
-/** The member of an answer. */
+/** The text of a field in an answer. Throws where it is missing. */
 export function textAt(answer: object, name: string): string {
   const text: unknown = Reflect.get(answer, name)
   if (typeof text !== 'string') throw new Error(`its answer has no ${name}`)

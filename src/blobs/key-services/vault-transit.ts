@@ -9,7 +9,7 @@ interface TransitKey {
   key_id: string
   namespace: string | null
   token: string | null
-  /** Beats `token`; an agent of Vault keeps it. */
+  /** The file of the token, which an agent of Vault renews; wins over `token`. */
   token_file: string | null
 }
 

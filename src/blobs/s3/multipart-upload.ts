@@ -14,10 +14,10 @@ import {
 import type { Slots } from '../../domain/project-queue.ts'
 import type { Source } from '../blobs.ts'
 
-/** Parts on their way while the source makes the next one: of one upload, and of all uploads to one bucket. */
+/** The most parts in flight: of one upload, and of all uploads to one bucket. */
 const PARTS_AT_ONCE = 3
 export const PARTS_AT_ONCE_ALL = 8
-/** S3 counts parts to here. */
+/** The most parts that S3 accepts in one upload. */
 const PARTS_MAX = 10_000
 
 export interface Place {
@@ -25,13 +25,13 @@ export interface Place {
   Key: string
 }
 
-/** How an object is written. */
+/** The settings of writing an object. */
 export interface Writing {
-  /** The error of a call to the server that failed; those of the source are thrown as they are. */
+  /** Converts the error of a failed call to the server; errors of the source are thrown unchanged. */
   failed: (cause: unknown) => Error
-  /** Whether the server checks by MD5 what arrives. */
+  /** Whether the server checks the MD5 of received data. */
   withMd5: boolean
-  /** The uploads of the bucket: one that does not answer delays no other. An upload that waits keeps one part in memory. */
+  /** The slots for parts of the bucket: a hanging upload delays no other. A waiting upload keeps one part in memory. */
   slots: Slots
   options?: CallOptions
 }
@@ -40,7 +40,7 @@ export interface CallOptions {
   abortSignal?: AbortSignal
 }
 
-/** Uploads all of `parts` (the first among them) and resolves to their bytes. */
+/** Uploads `first` and the other `parts`, and resolves to their total bytes. */
 export async function uploadInParts(
   client: S3Client,
   place: Place,
@@ -68,7 +68,7 @@ export async function uploadInParts(
           done.push(completed)
           sending.delete(sent)
         })
-      // The next wait for the set, below, sees a failure.
+      // A failure is thrown by the next wait for the set, below.
       sent.catch(() => {})
       sending.add(sent)
       if (sending.size >= PARTS_AT_ONCE) await Promise.race(sending)
@@ -78,7 +78,7 @@ export async function uploadInParts(
     return bytes
   } catch (error) {
     await Promise.allSettled(sending)
-    // An upload that cannot be aborted now is swept later.
+    // The sweep removes an upload that cannot be aborted now.
     await client.send(new AbortMultipartUploadCommand(upload), writing.options).catch(() => {})
     throw error
   }
@@ -98,7 +98,7 @@ async function sendPart(
   return { PartNumber, ETag }
 }
 
-/** The parameters of a request that brings `Body`. */
+/** The parameters of a request with content: `Body` and, if wanted, its MD5. */
 export function bodyOf(Body: Buffer, { withMd5 }: Writing): { Body: Buffer; ContentMD5?: string } {
   return withMd5 ? { Body, ContentMD5: createHash('md5').update(Body).digest('base64') } : { Body }
 }
@@ -122,7 +122,7 @@ async function complete(
   try {
     await client.send(new CompleteMultipartUploadCommand({ ...upload, MultipartUpload: { Parts } }), options)
   } catch (error) {
-    // An attempt whose answer was lost had completed it: then the retry finds no upload, but the blob.
+    // A call whose answer was lost may have completed the upload: a retry then finds no upload, but the blob.
     if (!hasCode(error, 'NoSuchUpload')) throw error
     const { Bucket, Key } = upload
     const found = await client.send(new HeadObjectCommand({ Bucket, Key }), options)
@@ -130,12 +130,12 @@ async function complete(
   }
 }
 
-/** The least that S3 takes for a part that is not the last is 5 MiB, and R2 wants all of one size. */
+/** The size of a part in bytes: S3 wants 5 MiB at least except for the last part, and R2 parts of equal size. */
 export const PART_BYTES = 8 * 1024 * 1024
 
 /**
- * The bytes of `source` in runs of exactly `part_bytes`, the last one shorter; never an empty run, and none for
- * an empty source.
+ * Regroups `source` into buffers of exactly `part_bytes`, the last one shorter; never an empty buffer, and none for an
+ * empty source.
  */
 export async function* inParts(
   source: Source,
@@ -160,7 +160,7 @@ export async function* inParts(
   if (bytes > 0) yield Buffer.concat(held, bytes)
 }
 
-/** The request was answered with one of these codes. A HEAD has no body: its 404 is called NotFound. */
+/** Whether the server answered with one of these error codes. A HEAD has no body: its 404 is called NotFound. */
 export function hasCode(error: unknown, ...codes: readonly string[]): boolean {
   return error instanceof S3ServiceException && codes.includes(error.name)
 }

@@ -25,7 +25,7 @@ import { abortUploads, identityOf, putObject, readObject, type S3Server, s3Clien
 
 export interface S3Options extends S3Server {
   bucket: string
-  /** Without slashes at its ends; '' for the whole bucket. Whatever lies under it is ours alone. */
+  /** The prefix of all keys, without slashes at its ends, for this service alone; '' for the whole bucket. */
   prefix: string
 }
 
@@ -33,7 +33,7 @@ export class S3Blobs implements Blobs {
   readonly #client: S3Client
   readonly #slots = new Slots(PARTS_AT_ONCE_ALL)
   readonly #bucket: string
-  /** '' or ends in "/". */
+  /** The prefix of all keys: '' or ending in "/". */
   readonly #prefix: string
 
   constructor(options: S3Options) {
@@ -42,12 +42,12 @@ export class S3Blobs implements Blobs {
     this.#client = s3Client(options)
   }
 
-  /** The identity that signs its calls, in words. Throws BlobStoreFailed where none is found. */
+  /** The identity that signs calls, in words. Throws BlobStoreFailed where none is found. */
   async identity(): Promise<string> {
     return await attempt(`signing for the bucket ${this.#bucket}`, identityOf(this.#client))
   }
 
-  /** Throws BlobStoreFailed when the bucket cannot be reached, does not exist or is closed to us. */
+  /** Throws BlobStoreFailed when the bucket cannot be reached, does not exist, or denies access. */
   async check(): Promise<void> {
     const request = new ListObjectsV2Command({ Bucket: this.#bucket, Prefix: this.#prefix, MaxKeys: 1 })
     await attempt(`opening the bucket ${this.#bucket}`, this.#client.send(request))
@@ -112,8 +112,8 @@ export class S3Blobs implements Blobs {
   }
 
   /**
-   * Aborts uploads begun before `before` (Unix ms) and never completed. Choose it longer ago than any upload
-   * takes. Resolves to how many there were.
+   * Aborts uploads begun before `before` (Unix ms) and never completed. Choose it longer ago than any upload takes.
+   * Resolves to the number of aborted uploads.
    */
   async sweepUploads(before: number): Promise<number> {
     const wanted = { Bucket: this.#bucket, Prefix: this.#prefix }

@@ -27,27 +27,27 @@ import {
   type Writing,
 } from './multipart-upload.ts'
 
-/** Attempts per request, the first included; the client waits longer and longer between them. */
+/** Attempts per request, the first included; the client waits longer before each. */
 const ATTEMPTS_MAX = 5
 const CONNECT_TIMEOUT_MS = 5_000
-/** Without a byte in either direction. */
+/** The timeout without a byte in either direction. */
 const SILENCE_TIMEOUT_MS = 20_000
-/** Slow readers keep theirs open: more than the downloads of an API process have (http/routes.ts). */
+/** The limit of connections: above the downloads of an API process (http/routes.ts), since slow readers keep theirs. */
 const SOCKETS_MAX = 1024
-/** Fetched before the reader asks for it. */
+/** The bytes that are read ahead of the reader. */
 const READ_AHEAD_BYTES = 1024 * 1024
 const OK = 200
-/** The size of all answers but the content of an object: a page of a list has at most a thousand keys of a kilobyte. */
+/** The largest answer in bytes other than an object's content: a page of a list has a thousand keys of a kilobyte. */
 const ANSWER_BYTES_MAX = 8 * 1024 * 1024
-/** A read that breaks off goes on where it was; so often without getting further. */
+/** The attempts at a read that breaks off without progress; with progress, it continues without limit. */
 const READ_ATTEMPTS_MAX = 4
 
 export interface S3Server {
-  /** Base URL of the server; null: AWS itself. */
+  /** The base URL of the server; null: AWS itself. */
   endpoint: string | null
   region: string
   path_style: boolean
-  /** Null: the SDK finds credentials by its default chain, and renews those that expire. */
+  /** The access key; null: the SDK finds credentials by its default chain, and renews those that expire. */
   access_key_id: string | null
   secret_access_key: string | null
   session_token: string | null
@@ -70,7 +70,7 @@ export function s3Client(server: S3Server): S3Client {
       httpsAgent: agent,
     },
   })
-  // The client itself reads errors and lists whatever their size.
+  // Without this limit, the client reads errors and lists of any size.
   client.middlewareStack.add(
     (next, { commandName }) =>
       async (args) => {
@@ -100,7 +100,7 @@ function credentialsOf({
   return { credentials: { accessKeyId, secretAccessKey, ...token } }
 }
 
-/** By the SDK's names, from where credentials come; it names all sources but the instance's role. */
+/** The sources of credentials by the SDK's names, without the role of an instance. */
 const SOURCES: Readonly<Record<string, string>> = {
   CREDENTIALS_CODE: 'the variables that the configuration names',
   CREDENTIALS_ENV_VARS: 'the environment',
@@ -112,7 +112,7 @@ const SOURCES: Readonly<Record<string, string>> = {
   CREDENTIALS_PROFILE: 'a profile of the shared configuration',
 }
 
-/** The identity that signs the calls, in words: its key's ID, its source, and when it is renewed. Throws where there is none. */
+/** The identity that signs calls, in words: its key's ID, source and expiry. Throws where there is none. */
 export async function identityOf(client: S3Client): Promise<string> {
   const { accessKeyId, expiration, ...found } = await client.config.credentials()
   const sources = Object.keys(Object(Reflect.get(found, '$source')))
@@ -121,7 +121,7 @@ export async function identityOf(client: S3Client): Promise<string> {
   return `${accessKeyId} of ${SOURCES[source] ?? "the instance's role"}${until}`
 }
 
-/** The bytes from `start`, to `end` unless that is null; of the content that `IfMatch` names, if it names one. */
+/** Reads the bytes from `start` to `end`, or to the object's end if null; with `IfMatch`, only of that content. */
 export async function* readObject(
   client: S3Client,
   place: Place & { IfMatch?: string },
@@ -146,7 +146,7 @@ export async function* readObject(
   }
 }
 
-/** Null when there are no such bytes. */
+/** Opens a range of an object; null when the object has no such bytes. */
 async function getObject(
   client: S3Client,
   place: Place & { IfMatch?: string },
@@ -168,13 +168,13 @@ async function getObject(
     }
     return ahead(options.abortSignal ? addAbortSignal(options.abortSignal, Body) : Body)
   } catch (cause) {
-    // It begins where the object ends, or the object is empty.
+    // The range begins at the object's end, or the object is empty.
     if (hasCode(cause, 'InvalidRange')) return null
     throw cause
   }
 }
 
-/** The server sends other bytes than were asked for: mostly the whole object, which is no part of it. */
+/** The error for a server that sends other bytes than the range, mostly the whole object. */
 class RangeIgnored extends Error {
   constructor() {
     super('the server ignores `Range`')
@@ -182,7 +182,7 @@ class RangeIgnored extends Error {
   }
 }
 
-/** The answer broke off; what came before it is good. */
+/** The error for an answer that broke off; its received bytes are valid. */
 class Broken extends Error {
   constructor(cause: unknown) {
     super('the answer broke off', { cause })
@@ -190,7 +190,7 @@ class Broken extends Error {
   }
 }
 
-/** Reads on while the reader is busy, and closes the connection when the reader leaves. */
+/** Reads ahead of the reader, and closes the connection when the reader stops. */
 async function* ahead(body: Readable): AsyncGenerator<Buffer, void, undefined> {
   const pieces = gathered(body, READ_AHEAD_BYTES)
   try {
@@ -212,7 +212,7 @@ export async function putObject(
   source: Source,
   writing: Writing,
 ): Promise<number> {
-  // The source is asked before the bucket: a stream is watched from the start, and closed when the bucket fails.
+  // The source is read before the bucket is called, to see its errors and to close it when the bucket fails.
   const parts = inParts(source)
   try {
     const first = await parts.next()
@@ -235,8 +235,8 @@ async function* following(first: Buffer, rest: AsyncIterable<Buffer>): AsyncGene
 }
 
 /**
- * Aborts uploads in parts under `Prefix` for which `isLeft` says so, by the time at which they began (Unix ms), and
- * resolves to how many there were.
+ * Aborts multipart uploads under `Prefix` for which `isLeft`, given their start (Unix ms), is true. Resolves to their
+ * number.
  */
 export async function abortUploads(
   client: S3Client,
@@ -250,7 +250,7 @@ export async function abortUploads(
     const page = await client
       .send(new ListMultipartUploadsCommand({ ...wanted, ...marker }), options)
       .catch((cause: unknown) => {
-        // Some servers drop them by themselves and list none.
+        // Some servers remove unfinished uploads themselves and list none.
         if (hasCode(cause, 'NotImplemented', 'NoSuchUpload')) return null
         throw cause
       })
@@ -260,7 +260,7 @@ export async function abortUploads(
       await client
         .send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId }), options)
         .catch((cause) => {
-          // Its writer, or another sweeper, was faster.
+          // The writer of the upload, or another sweeper, was faster.
           if (!hasCode(cause, 'NoSuchUpload')) throw cause
         })
       removed++
@@ -327,7 +327,7 @@ function failed(cause: unknown): ObjectFailed {
   if (cause instanceof RangeIgnored) return new ObjectFailed(OK, 'in place of a range', cause)
   if (!(cause instanceof S3ServiceException)) return new ObjectFailed(null, null, cause)
   const status = cause.$metadata.httpStatusCode ?? null
-  // The words of a server in place of a code are for operators.
+  // A server's message in place of a code is for operators only.
   const code = /^[A-Za-z]{1,40}$/.test(cause.name) && cause.name !== 'Unknown' ? cause.name : null
   return new ObjectFailed(status, code, cause)
 }
