@@ -224,9 +224,9 @@ async function findFirstLines(
     const firsts = lines.map((line) => {
       if (line.fault !== null) return 0
       const request = requestHash(batch.dedupe, bytes, line)
-      if (request !== null) return first.take(request, line.line)
+      if (request !== null) return first.findOrAdd(request, line.line)
       // Equal bytes are repeatable or not alike, so one table serves both.
-      if (first.take(requestHash('all', bytes, line) ?? '', line.line) !== 0) unshared_lines++
+      if (first.findOrAdd(requestHash('all', bytes, line) ?? '', line.line) !== 0) unshared_lines++
       return 0
     })
     firstLines.push(encodeFirstLines(firsts))

@@ -210,7 +210,7 @@ class FirstPass implements LineSink {
 
   /** The custom_ids since the last call, which are not compared with those of later lines. */
   takeIds(): Entries[] {
-    return this.#ids.take()
+    return this.#ids.drain()
   }
 
   line(

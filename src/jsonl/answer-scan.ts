@@ -11,38 +11,38 @@ import { partsWithin, type TokenUsage } from '../domain/money.ts'
 import { type JsonKind, JsonScanner, Names, type Span, setSpan } from './json-scan.ts'
 
 export interface Answer {
-  /** Null where the server reports none, or one that is no set of counts. */
+  /** Null where the server reports no usage, or a usage with an invalid count. */
   usage: TokenUsage | null
-  /** Whether one was reported that cannot stand as it is: it is no set of counts, or `usage` differs from its counts. */
+  /** Whether the reported usage has to be replaced: a count in it is invalid, or `usage` has other counts. */
   isUsageRejected: boolean
-  /** The list that holds what the model said. */
+  /** The list of the answer's entries, such as `choices`. */
   content: Span
   entries: EntryFacts
-  /** Bytes of what was generated, as written; 0 where nothing was. */
+  /** Bytes of the generated content, as written; 0 for an answer without any. */
   generated_bytes: number
-  /** Why a message ended, where it says so in a word that is known. */
+  /** The `stop_reason` of a message; null where it is absent or not in STOP_REASONS. */
   stop_reason: StopReason | null
-  /** The service tier that it names, by which it is priced. */
+  /** The service tier that the answer names, by which it is priced. */
   service_tier: string | null
   cost: CostPlace
-  /** Where the whole usage stands, or would stand. */
+  /** The position of the whole usage, or the position to insert one. */
   usage_place: CostPlace
 }
 
-/** Facts about the places that entries of the list give; an endpoint whose entries have no places gives none. */
+/** Facts about the `index` members of the answer's entries; empty for an endpoint whose entries have none. */
 interface EntryFacts {
   count: number
-  /** Infinity for one that is no count, -1 where there is none. */
+  /** The largest `index`; Infinity where one is no count, -1 where no entry has one. */
   index_max: number
   isIndexRepeated: boolean
 }
 
 /**
- * Where `cost_usd` goes: the bytes from `start` to `end` give way to
- * - `cost`: the value alone, for the answer has a cost already;
+ * The place for `cost_usd`: the bytes from `start` to `end` are replaced by
+ * - `cost`: the value alone, since the answer has a cost already;
  * - `member`: the member `cost_usd`, inside the usage;
- * - `usage`: a whole usage, in place of one that cannot stand;
- * - `usage_member`: the member `usage`, for the answer has none.
+ * - `usage`: a whole usage, in place of an invalid one;
+ * - `usage_member`: the member `usage`, since the answer has none.
  * `comma`: whether other members stand before it.
  */
 export interface CostPlace {
@@ -86,7 +86,7 @@ const PARTS: ReadonlyMap<string, Part> = new Map([
   ['thinking_tokens', 'reasoning'],
 ])
 
-/** The objects that hold parts, in the usage or in one another. */
+/** The objects in which a usage has its parts; some contain others. */
 const DETAILS = [
   ...['prompt_tokens_details', 'completion_tokens_details', 'input_tokens_details', 'output_tokens_details'],
   ...['prompt_token_details', 'input_token_details', 'output_token_details'],
@@ -94,7 +94,7 @@ const DETAILS = [
 ] as const
 const DETAIL_KEYS = new Names(...DETAILS, ...PARTS.keys())
 
-/** The members that are looked for in the answers of one endpoint. */
+/** The members that the scanner looks for in the answers of one endpoint. */
 interface Wanted {
   shape: AnswerShape
   keys: Names<string>
@@ -136,7 +136,7 @@ function wantedFrom({ answer, usage }: Endpoint): Wanted {
       ...(usage.output === null ? [] : [usage.output]),
       'cost_usd',
       'service_tier',
-      // Beside another unit, what a server calls tokens is something else.
+      // A server that bills in another unit means something else by tokens.
       ...(usage.unit === undefined ? ['total_tokens', ...DETAILS, ...PARTS.keys()] : []),
     ),
     input: usage.input,
@@ -146,12 +146,12 @@ function wantedFrom({ answer, usage }: Endpoint): Wanted {
   }
 }
 
-/** The members that hold the content of an entry. */
+/** The members of an answer's entry that hold its content. */
 function entryNames({ entry }: AnswerShape): string[] {
   return entry === null ? [] : [entry.key, ...(entry.alias === undefined ? [] : [entry.alias])]
 }
 
-/** `""`, `[]` or `{}`. */
+/** Bytes of an empty JSON text, list or object: `""`, `[]` or `{}`. */
 const EMPTY_BYTES = 2
 const MESSAGE_KEYS = new Names('role', 'content', 'tool_calls')
 const NO_PARTS: Readonly<Record<Part, number>> = {
@@ -162,14 +162,14 @@ const NO_PARTS: Readonly<Record<Part, number>> = {
   reasoning: 0,
 }
 const STOP_WORDS = new Names(...STOP_REASONS)
-/** Finish reasons of an entry that a filter left without content. */
+/** Finish reasons of an entry whose content a filter removed. */
 const WITHHELD = new Names('content_filter', 'content_filtered', 'safety', 'sensitive')
-/** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
+/** Finish reasons of a generation that the server interrupted: its text is not the answer. */
 const INTERRUPTED = new Names('abort', 'error')
 const NOT_A_NUMBER = /^-?(NaN|Infin)/
-/** Longer texts are no names of service tiers. */
+/** The limit of a service tier's length: a longer text is ignored. */
 const SERVICE_TIER_BYTES_MAX = 64
-/** No answer takes more of either; what says so is a fault, such as -1 in 32 bits, and is not to be billed. */
+/** The limit of a token count. A larger count is a fault of the server, such as -1 in 32 bits, and is not billed. */
 const TOKENS_MAX = 100_000_000
 
 export class AnswerScanner {
@@ -180,29 +180,29 @@ export class AnswerScanner {
   #isIndexRepeated = false
   #index_max = -1
   #generated_bytes = 0
-  /** The bytes of text of the entry that was scanned last. */
+  /** The bytes of generated text of the last scanned entry. */
   #said_bytes = 0
   #input_tokens: number | null = null
   #output_tokens: number | null = null
   #total_tokens: number | null = null
   readonly #parts: Record<Part, number> = { ...NO_PARTS }
   #hasList = false
-  /** How many entries the list has that was scanned last. */
+  /** The number of entries of the last scanned list. */
   #entries = 0
-  /** How many of these entries a filter left without content. */
+  /** The number of entries in #entries whose content a filter removed. */
   #withheld = 0
   #service_tier: string | null = null
   #reported = false
-  /** Whether each count that was reported is one. */
+  /** Whether every reported count is a valid count. */
   #counts = true
   #cost: CostPlace | null = null
   #usage_place: CostPlace | null = null
-  /** Why what was scanned last is no answer. */
+  /** The reason for which the last scanned bytes are no answer. */
   fault = ''
-  /** Whether it is one of a wrong form, rather than a piece of one or an error: the same request has the same again. */
+  /** Whether the answer has a wrong form, rather than being truncated or an error: a retry would get the same. */
   isWrongForm = false
 
-  /** The answer in `bytes`, which are valid UTF-8; null if they hold no answer of this endpoint. */
+  /** The answer in `bytes`, which are valid UTF-8; null if the bytes hold no answer of this endpoint. */
   scan(bytes: Buffer, endpoint: EndpointPath): Answer | null {
     const json = this.#json
     const wanted = wantedOf(endpoint)
@@ -222,7 +222,7 @@ export class AnswerScanner {
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       isEmpty = false
       const key = json.key(wanted.keys)
-      // The last of equal members counts, as with JSON.parse.
+      // JSON.parse keeps the last of equal members, and so does this scanner.
       if (key === null) json.skipValue()
       else if (key === 'usage') this.#scanUsage()
       else if (key === 'service_tier') this.#scanServiceTier()
@@ -269,7 +269,7 @@ export class AnswerScanner {
     }
   }
 
-  /** Why the list is not one of whole entries; one with named entries has some. */
+  /** The defect of the list of entries; null if all of them are whole. A list of named entries must not be empty. */
   #scanList(): string | null {
     const json = this.#json
     const { shape, output } = this.#wanted
@@ -342,7 +342,7 @@ export class AnswerScanner {
     return null
   }
 
-  /** Why the last string that was read says that generation broke off; null if it does not. */
+  /** The fault to report if the last string is an INTERRUPTED finish reason; null otherwise. */
   #interruption(): string | null {
     const word = this.#json.text(INTERRUPTED)
     return word === null ? null : `generation broke off (${word})`
@@ -359,13 +359,13 @@ export class AnswerScanner {
     return `one of the ${list} has no ${entry?.key}`
   }
 
-  /** The bytes of a value of this kind that was stepped over; 0 where it is an empty text, list or object. */
+  /** The bytes of a value of this kind that ends here; 0 for an empty text, list or object. */
   #saidSince(start: number, kind: JsonKind | null): number {
     const bytes = this.#json.at - start
     return kind === 'null' || bytes <= EMPTY_BYTES ? 0 : bytes
   }
 
-  /** Why the message is no object that says something, of the right kinds. */
+  /** The defect of the message; null if it is an object with content of the right kinds. */
   #scanMessage(): string | null {
     const json = this.#json
     const start = json.at
@@ -383,7 +383,7 @@ export class AnswerScanner {
       else if (key === 'tool_calls') calls = kind === 'array' || kind === 'null'
       const from = json.at
       json.skipValue()
-      // Besides its content, a message may say what it thought or refused.
+      // A message may hold reasoning, or a reason not to answer, besides its content.
       if (key !== 'role' && this.#saidSince(from, kind) > 0) isSaid = true
     }
     if (isSaid) this.#said_bytes = json.at - start
@@ -414,7 +414,7 @@ export class AnswerScanner {
       if (key === null) json.skipValue()
       else if (key === input) this.#input_tokens = this.#count()
       else if (key === output) this.#output_tokens = this.#count()
-      // Some servers leave the adding up to others.
+      // Some servers report no total.
       else if (key === 'total_tokens') this.#total_tokens = this.#countOrNull()
       else if (key === 'service_tier') this.#scanServiceTier()
       else if (key !== 'cost_usd') this.#scanPart(key)
@@ -436,7 +436,7 @@ export class AnswerScanner {
     this.#service_tier = json.decode(json.text_start, json.text_end, json.text_escaped)
   }
 
-  /** Reads the value of `key`: a part, or an object of them. */
+  /** Reads the value of `key` in a usage: a part, or an object of parts. */
   #scanPart(key: string): void {
     const json = this.#json
     const part = PARTS.get(key)
@@ -448,13 +448,13 @@ export class AnswerScanner {
       }
       return
     }
-    // A part that the usage leaves out of its input is no detail.
+    // A cache count that the usage keeps apart from its input is needed for the total; the other parts are details.
     const isNeeded = this.#wanted.isCacheApart && part !== 'reasoning'
     const count = (isNeeded ? this.#countOrNull() : this.#count()) ?? 0
     this.#parts[part] = Math.max(this.#parts[part], count)
   }
 
-  /** A count that may be null; anything else makes the usage none. */
+  /** Reads a token count that may be null; any other value makes the usage invalid. */
   #countOrNull(): number | null {
     const isNull = this.#json.kind() === 'null'
     const count = this.#count()
@@ -462,7 +462,7 @@ export class AnswerScanner {
     return count
   }
 
-  /** A whole number that may be one of tokens; null for anything else. */
+  /** Reads a whole number of tokens up to TOKENS_MAX; null for any other value. */
   #count(): number | null {
     if (this.#json.kind() !== 'number') {
       this.#json.skipValue()
@@ -474,15 +474,15 @@ export class AnswerScanner {
   }
 
   /**
-   * The usage in one form, however the provider counts: the prompt with what was read from a cache and written to it, the
-   * completion with what the model thought, and a total that is no less than both.
+   * The usage in one form for all providers: the prompt includes the tokens read from a cache and written to it, the
+   * completion includes reasoning tokens, and the total is no less than their sum.
    */
   #usage(): TokenUsage | null {
     const { unit, output, isCacheApart } = this.#wanted
     if (unit === 'requests') return { prompt_tokens: 1, completion_tokens: 0, total_tokens: 1 }
     if (!this.#counts) return null
     const total = this.#total_tokens ?? 0
-    // Where nothing is generated, all tokens are those of the prompt, and some servers report the total alone.
+    // An endpoint that generates nothing has prompt tokens only, and some servers report only their total.
     const input = output === null ? (this.#input_tokens ?? this.#total_tokens) : this.#input_tokens
     let completion_tokens = output === null ? 0 : this.#output_tokens
     if (input === null || completion_tokens === null) return null
@@ -490,13 +490,13 @@ export class AnswerScanner {
     const cache_write_tokens = Math.max(written, written_5m + written_1h)
     const cache = cached + cache_write_tokens
     const rest = total - input - completion_tokens
-    // Some servers that chat leave the cache out of the prompt. One sums it over the choices, so that it exceeds the prompt.
+    // Some chat servers count cached tokens apart from the prompt; one adds them up over the choices.
     const isBeside =
       isCacheApart ||
       (cache > input && this.#entries <= 1) ||
       (cache > 0 && (rest === cache ? reasoning !== cache : reasoning > 0 && rest === cache + reasoning))
     const prompt_tokens = input + (isBeside ? cache : 0)
-    // Most completions include what the model thought; xAI's do not.
+    // Most servers count reasoning tokens in the completion; xAI does not.
     const sum = prompt_tokens + completion_tokens
     if (output !== null && (reasoning > completion_tokens || total >= sum + reasoning))
       completion_tokens += reasoning
@@ -507,7 +507,7 @@ export class AnswerScanner {
     return { ...counts, ...partsWithin(counts, { ...parts, reasoning_tokens: reasoning }) }
   }
 
-  /** Whether the counts that were reported are those of `usage`. */
+  /** Whether the reported counts are those of `usage`. */
   #stands({ prompt_tokens, completion_tokens, total_tokens }: TokenUsage): boolean {
     const { unit, output, isCacheApart } = this.#wanted
     if (unit === 'requests') return true

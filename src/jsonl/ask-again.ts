@@ -3,18 +3,18 @@
 import { JsonScanner, Names, type Span } from './json-scan.ts'
 
 const NAMES = new Names('seed', 'messages', 'response_format')
-/** The largest seed of 32 bits with a sign, which every server takes. */
+/** The largest signed 32-bit seed, which every server accepts. */
 const SEED_MAX = 2 ** 31 - 1
-/** The length of the text that says what is wrong. */
+/** The limit of characters of the fault that a repair request quotes. */
 const FAULT_CHARACTERS_MAX = 1_000
-/** More than that text and the messages around it have. */
+/** An upper bound of the tokens of the quoted fault and the messages around it. */
 export const REPAIR_TOKENS_MAX = 512
-/** No language has more bytes per token on average. */
+/** An upper bound of the average bytes per token in any language. */
 const BYTES_PER_TOKEN_MAX = 16
 
 const json = new JsonScanner()
 
-/** The JSON Schema that answers to a request have to follow; null if there is none. */
+/** The JSON Schema that a request demands of its answer; null without one. */
 export function schemaAsked(body: Buffer): object | null {
   const { response_format: span } = membersOf(body)
   if (span === undefined) return null
@@ -27,7 +27,7 @@ function memberOf(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined
 }
 
-/** With a seed that none of the earlier attempts had. `asked`: how often it was asked again, this time included. */
+/** The body with a seed that no earlier attempt had. `asked`: the number of reasks, this one included. */
 export function withOtherSeed(body: Buffer, asked: number): Buffer {
   const { seed } = membersOf(body)
   if (seed === undefined) return spliced(body, 1, 1, Buffer.from(`"seed":${asked},`))
@@ -36,18 +36,18 @@ export function withOtherSeed(body: Buffer, asked: number): Buffer {
   return spliced(body, seed.start, seed.end, Buffer.from(String((base + asked) % SEED_MAX)))
 }
 
-/** With these further messages. */
+/** The body with `messages` appended to its messages. */
 export function withMessages(body: Buffer, messages: Buffer): Buffer {
   const at = (membersOf(body).messages?.end ?? 0) - 1
   return at < 0 ? body : spliced(body, at, at, messages)
 }
 
-/** Whether an answer is as long as its line allows, so that sending it along costs what was projected for that. */
+/** Whether an answer is within its line's output limit, so that quoting it costs no more than was projected. */
 export function isRepairable(answer: string, output_tokens_max: number): boolean {
   return Buffer.byteLength(answer) <= BYTES_PER_TOKEN_MAX * (output_tokens_max || REPAIR_TOKENS_MAX)
 }
 
-/** The answer, and what is wrong with it; to come behind other messages. */
+/** The messages that quote an answer and its fault, to be appended to a request. */
 export function repairMessages(answer: string, fault: string): Buffer {
   const content = `${fault.slice(0, FAULT_CHARACTERS_MAX)} Answer again, with the whole answer and nothing else.`
   const messages = [
@@ -57,7 +57,7 @@ export function repairMessages(answer: string, fault: string): Buffer {
   return Buffer.from(messages.map((message) => `,${JSON.stringify(message)}`).join(''))
 }
 
-/** The members of the outermost object; the last of equal ones counts. */
+/** Selected members of the outermost object; the last of equal keys counts. */
 function membersOf(body: Buffer): { [Name in 'seed' | 'messages' | 'response_format']?: Span } {
   const found: ReturnType<typeof membersOf> = {}
   json.open(body, 0, body.length)

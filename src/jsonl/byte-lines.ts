@@ -6,17 +6,17 @@ import { GrowingBytes } from '../domain/gathered-bytes.ts'
 export const LF = 0x0a
 const CR = 0x0d
 
-/** Whether a UTF-8 byte order mark stands at `start`. */
+/** Whether a UTF-8 byte order mark is at `start`. */
 export function hasByteOrderMark(bytes: Buffer, start: number, end: number): boolean {
   return end - start >= 3 && bytes[start] === 0xef && bytes[start + 1] === 0xbb && bytes[start + 2] === 0xbf
 }
 
-/** Where the line that ends before `end`, line feed not included, really ends. */
+/** The end of a line without its CR; `end` excludes the line feed. */
 export function withoutCr(bytes: Buffer, start: number, end: number): number {
   return end > start && bytes[end - 1] === CR ? end - 1 : end
 }
 
-/** Nothing but JSON's whitespace. */
+/** Whether the range has only JSON whitespace. */
 export function isBlank(bytes: Buffer, start: number, end: number): boolean {
   for (let at = start; at < end; at++) {
     const c = bytes[at]
@@ -26,18 +26,18 @@ export function isBlank(bytes: Buffer, start: number, end: number): boolean {
 }
 
 interface ByteLine {
-  /** Without its line break. The caller may keep it. */
+  /** The line without its line break. The caller may keep the buffer. */
   line: Buffer
-  /** The length of the whole line. */
+  /** The length of the whole line, its line break included. */
   bytes: number
 }
 
-/** Blank lines included. Of a line of more than `bytesMax`, `line` is the beginning, with more bytes than that. */
+/** Splits blocks into lines, blank ones included. A line over `bytesMax` is cut, but stays longer than `bytesMax`. */
 export async function* byteLines(
   blocks: AsyncIterable<Uint8Array>,
   bytesMax = Number.POSITIVE_INFINITY,
 ): AsyncGenerator<ByteLine> {
-  /** The beginning of a line whose end has not been read. */
+  /** The beginning of the current line. */
   const open = new GrowingBytes()
   let bytes = 0
   const ended = (last: Buffer): ByteLine => {
@@ -89,20 +89,20 @@ export interface LineSink {
   notUtf8(number: number): void
 }
 
-/** A byte order mark and a CR do not count for the length of a line. */
+/** The bytes of a byte order mark and a CR, which do not count for the length of a line. */
 const EXTRA_BYTES_MAX = 4
 
 export class LineSplitter {
   #lineBytesMax: number
   #sink: LineSink
-  /** Lines begun so far. */
+  /** Lines begun so far, from 1. */
   #number = 1
-  /** Where in the stream the next block begins. */
+  /** The offset of the next block in the stream. */
   #offset = 0
-  /** The beginning of a line that is not complete yet. */
+  /** The beginning of the current line, from earlier blocks. */
   #partial = Buffer.allocUnsafe(4096)
   #partialBytes = 0
-  /** Inside a line that is already known to be too long. */
+  /** Whether the current line is already too long. */
   #skipping = false
 
   constructor(line_bytes_max: number, sink: LineSink) {
@@ -130,7 +130,7 @@ export class LineSplitter {
     this.#offset += block.length
   }
 
-  /** Ends the stream; the last line needs no line break. */
+  /** Ends the stream; the last line may lack its line break. */
   end(): void {
     if (this.#partialBytes > 0 || this.#skipping) this.#finishPartial(this.#offset)
   }

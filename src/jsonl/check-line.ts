@@ -17,7 +17,7 @@ const PROBLEMS: Record<MessageProblem, { field: string; message: string }> = {
 
 const ENCODINGS = ['float', 'base64']
 
-/** The error the line ends with, or null when it may be sent. `endpoint` is that of its batch. */
+/** The error with which the line fails, or null when it may be sent. `endpoint` is that of its batch. */
 export function checkLine(
   line: InputLine,
   models: ReadonlyMap<string, Model>,
@@ -54,7 +54,7 @@ function refuseEndpoint({ id, endpoints }: Model, url: EndpointPath): WireError 
   return wireError('endpoint_not_supported', message, { param: 'model' })
 }
 
-/** Refuses keys that leave a choice: this service has to check and price the request that the server reads. */
+/** Rejects ambiguous keys and streams: the price and the checks must apply to the request that the server reads. */
 function checkKeys({ endpoint, streams, ambiguous, foreign }: BodyFacts): WireError | null {
   if (streams !== null)
     return wireError('streaming_not_supported', streamingMessage(streams), { param: streams })
@@ -68,18 +68,18 @@ function checkKeys({ endpoint, streams, ambiguous, foreign }: BodyFacts): WireEr
   return refuse(within, message)
 }
 
-/** Some servers obey it, so it would pass the price and the caps; others ignore it. */
+/** Rejects a field that some servers read as a limit and others ignore: projected costs would not include it. */
 function refuseForeign({ name, role }: Field, { portable }: Endpoint): WireError {
   const instead = role === 'foreign limit' ? portable.limit : portable.choices
   return refuse(name, `\`${name}\` is read by some servers only. Use ${instead} instead.`)
 }
 
-/** The fields of one of the endpoint's sets have to be there. */
+/** Rejects a body that has none of the endpoint's sets of required fields. */
 function checkRequired({ endpoint, fields }: BodyFacts): WireError | null {
   const isGiven = (name: string): boolean => (fields.get(name)?.kind ?? null) !== null
   const sets = endpoint.required
   if (sets.some((names) => names.every(isGiven))) return null
-  // The set of which a part is there is the one that is meant.
+  // A set of required fields counts as the intended one if any of its fields is given.
   const meant = sets.find((names) => names.some(isGiven)) ?? sets[0] ?? []
   const missing = meant.find((name) => !isGiven(name)) ?? ''
   return refuse(missing, `\`${missing}\` is missing.`)
@@ -149,12 +149,12 @@ function checkTexts({ name, role, texts }: Field): WireError | null {
   return refuse(param, `\`${param}\` must be ${one}${many}.`)
 }
 
-/** Whether the field is absent, or an integer. */
+/** Whether the field is absent or an integer. */
 function isWhole(field: NumberField): boolean {
   return field === null || Number.isInteger(field)
 }
 
-/** Reports what exceeds the context window in any tokenizer: an output limit, or a chat. The server decides the rest. */
+/** Rejects an output limit or a chat that exceeds the context window in any tokenizer. The server decides the rest. */
 function checkWindow({ body, bytes }: InputLine, model: Model): WireError | null {
   const window = model.context_window
   if (window === null) return null
@@ -167,7 +167,7 @@ function checkWindow({ body, bytes }: InputLine, model: Model): WireError | null
   const { text_bytes, start, end } = body.messages
   if (text_bytes === 0) return null
   const perToken = charactersPerTokenMax(model.seen)
-  // A character is a byte at least: only what may be too long is looked at closely.
+  // A character takes at least a byte, so a shorter text needs no count of characters.
   const mayExceed = Math.ceil(text_bytes / perToken) + asked > window
   if (!mayExceed) return null
   const text = countedText(bytes.toString('utf8', start, end))
@@ -177,10 +177,10 @@ function checkWindow({ body, bytes }: InputLine, model: Model): WireError | null
   return wireError('context_length_exceeded', message, { param: 'messages' })
 }
 
-/** Templates may leave out what the model said before, and roles that they do not know. */
+/** The roles whose messages every chat template renders; templates may leave out earlier answers and unknown roles. */
 const ROLES_IN_PROMPT: readonly unknown[] = ['system', 'developer', 'user', 'tool', 'function']
 
-/** The characters that surely reach the model. */
+/** The number of characters that surely reach the model. */
 function countedText(messages_json: string): number {
   const messages: unknown = JSON.parse(messages_json)
   let characters = 0

@@ -27,52 +27,52 @@ export interface ChunkLine {
   line: number
   /** The JSON string as the input wrote it, quotes included. */
   custom_id_json: string
-  /** Null where the body names none; such a line has a `fault`. */
+  /** The model that the body names; null without one, and then the line has a `fault`. */
   model: string | null
-  /** The same, but null for a name that is no model's: it would only fill the books. */
+  /** The name of the configured model; null for an unknown name, which must not create rows in the ledger. */
   known_model: string | null
   entity: string | null
   conversation: string | null
   tags: string | null
   body: Span
   model_spans: readonly Span[]
-  /** JSON that is sent in place of values that servers may refuse, by their fields; null: none. */
+  /** JSON values, by field, that replace values which servers may reject; null: none. */
   replaced: ReadonlyMap<string, Buffer> | null
-  /** Its prompt, or the part of it that lines are most likely to share. */
+  /** The prompt, or the part of it that lines are most likely to share. */
   prompt: Span
   endpoint: EndpointPath
-  /** Estimated; what is billed where the server reports no usage. */
+  /** Estimated input tokens, billed where the server reports no usage. */
   input_tokens: number
-  /** Tokens that are projected for the prompts of all its attempts. */
+  /** Tokens projected for the prompts of all attempts. */
   input_tokens_max: number
   output_tokens_max: number
-  /** The length of its prompt as written; null with media and unseen parts, whose tokens do not follow from their bytes. */
+  /** Bytes of the prompt as written; null with media and unseen parts, whose tokens do not follow from their bytes. */
   prompt_bytes: number | null
-  /** Whether its answer does not depend on chance. */
+  /** Whether the answer does not depend on chance. */
   isRepeatable: boolean
-  /** How many prompts it makes: one for each of several inputs. */
+  /** The number of prompts: one for each of several inputs. */
   inputs: number
-  /** How many answers are generated, all inputs together. */
+  /** The number of generated answers, all inputs together. */
   choices: number
-  /** How many entries its answer has; null where its endpoint does not say. */
+  /** The number of entries of the answer; null where the endpoint does not determine it. */
   entries: number | null
-  /** Its projected spend, of all its attempts. */
+  /** The projected spend of all attempts. */
   projected: Spend
-  /** Why this line cannot run; null when it can. */
+  /** The error for which this line cannot run; null when it can. */
   fault: WireError | null
 }
 
-/** The settings of the batch, for lines that have none of their own. */
+/** The settings of the batch, for lines without settings of their own. */
 interface BatchDefaults {
   endpoint: string
-  /** JSON; null: none. */
+  /** Metadata as JSON; null: none. */
   metadata: string | null
   header_entity: string | null
-  /** JSON; null: none. */
+  /** The reask setting as JSON; null: none. */
   reask: string | null
 }
 
-/** The content is not what was validated. */
+/** Thrown when the bytes of a chunk differ from the validated file. */
 export class InputChanged extends Error {
   constructor(message: string) {
     super(message)
@@ -81,8 +81,8 @@ export class InputChanged extends Error {
 }
 
 /**
- * Reads the lines of a chunk from its bytes. The file was validated, so a line that does not scan means that
- * the content is not what was validated: that throws InputChanged.
+ * Reads the lines of a chunk from its bytes. A line that does not scan was not in the validated file: that throws
+ * InputChanged.
  */
 export function readChunkLines(
   bytes: Buffer,
@@ -107,7 +107,7 @@ export function readChunkLines(
   return lines
 }
 
-/** Where the lines of a chunk lie in its bytes, without their line breaks; blank ones are left out. */
+/** The spans of a chunk's lines, without line breaks and blank lines. */
 export function* placesInChunk(
   bytes: Buffer,
   first_line: number,
@@ -166,7 +166,7 @@ function chunkLine(
 const JSON_FALSE = Buffer.from('false')
 const JSON_NULL = Buffer.from('null')
 
-/** `stream` is a boolean and `stream_options` an object or null for every server; here they may be `false` or `null`. */
+/** Replacements for `stream` and `stream_options`: bodies may hold `false` or `null`, which some servers reject. */
 function replacedValues({ fields }: BodyFacts): ChunkLine['replaced'] {
   const isStreamNull = fields.get('stream')?.kind === 'null'
   const areOptionsFalse = fields.get('stream_options')?.kind === 'false'

@@ -61,7 +61,7 @@ test('an index finds every line of 100,000 by its custom_id with two small reads
   }
   const COUNT = 100_000
   for (let i = 1; i <= COUNT; i++) add(`row-${i}`, 2 * i)
-  const index = await indexOf(hash, ids.take())
+  const index = await indexOf(hash, ids.drain())
   assert.equal(index.length, 8 + 8 * COUNT)
   let [reads, bytes] = [0, 0]
   const linesOf = (id: string): Promise<number[]> =>
@@ -85,7 +85,7 @@ test('an index finds every line of 100,000 by its custom_id with two small reads
       hash.read(id, 0, id.length)
       few.add(hash.lo, hash.hi, i)
     }
-    const small = await indexOf(hash, few.take())
+    const small = await indexOf(hash, few.drain())
     const read = async ({ start, end }: { start: number; end: number }): Promise<Buffer> =>
       small.subarray(start, end)
     for (let i = 1; i <= count; i++) assert.deepEqual(await linesInIndex(small.length, `row-${i}`, read), [i])

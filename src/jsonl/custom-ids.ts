@@ -83,7 +83,7 @@ const SHARDS = 2 ** SHARD_BITS
 const SLOTS_MIN = 128
 /** Numbers in a slot, and in an entry: the low and the high half of a hash, and the line. */
 const SLOT = 3
-/** Above this load factor probes become long. */
+/** The load factor above which a shard grows, since probes become long. */
 const LOAD_MAX = 0.7
 
 /** The entries of a shard, in any order. */
@@ -99,30 +99,30 @@ export class HashSet64 {
   }
 
   has(lo: number, hi: number): boolean {
-    return this.#shards[hi >>> (32 - SHARD_BITS)]!.has(taken(lo, hi), hi)
+    return this.#shards[hi >>> (32 - SHARD_BITS)]!.has(storedLow(lo, hi), hi)
   }
 
-  /** False when the set contained the hash already. */
+  /** Adds a hash; false when the set contained it already. */
   add(lo: number, hi: number, line = 0): boolean {
-    const isNew = this.#shards[hi >>> (32 - SHARD_BITS)]!.add(taken(lo, hi), hi, line)
+    const isNew = this.#shards[hi >>> (32 - SHARD_BITS)]!.add(storedLow(lo, hi), hi, line)
     if (isNew) this.#size++
     return isNew
   }
 
-  /** Empties the set, which keeps its memory for others. Returns what it had, by shard. */
-  take(): Entries[] {
+  /** Empties the set and keeps its memory for reuse; returns its entries, by shard. */
+  drain(): Entries[] {
     this.#size = 0
-    return this.#shards.map((shard) => shard.take())
+    return this.#shards.map((shard) => shard.drain())
   }
 }
 
-/** Zero means a free slot, so the zero hash is stored as (1, 0). */
-function taken(lo: number, hi: number): number {
+/** The low half as stored: zero marks a free slot, so the zero hash is stored as (1, 0). */
+function storedLow(lo: number, hi: number): number {
   return lo === 0 && hi === 0 ? 1 : lo
 }
 
 class Shard {
-  /** Per slot the low and the high half, both zero where it is free, and the line. */
+  /** The low and the high half of each slot's hash, both zero in a free slot, and its line. */
   #slots: Entries = new Uint32Array(SLOT * SLOTS_MIN)
   #size = 0
 
@@ -142,7 +142,7 @@ class Shard {
     return true
   }
 
-  take(): Entries {
+  drain(): Entries {
     const entries = new Uint32Array(SLOT * this.#size)
     let to = 0
     for (let at = 0; at < this.#slots.length; at += SLOT) {
@@ -154,7 +154,7 @@ class Shard {
     return entries
   }
 
-  /** The slot that holds the hash, or the free one where it belongs. */
+  /** The slot with the hash, or else the free slot for it. */
   #find(lo: number, hi: number): number {
     const slots = this.#slots
     const mask = slots.length / SLOT - 1
@@ -182,11 +182,11 @@ class Shard {
   }
 }
 
-/** Told of a line whose custom_id has a hash that an earlier line has. */
+/** Called with a line whose custom_id hash an earlier line has. */
 export type OnCollision = (lo: number, hi: number, line: number) => void
 
-/** All entries of parts of lines that follow each other, in a shard that is empty; of equal hashes the first stays. */
-function united(parts: readonly Entries[], shard: Shard, onCollision: OnCollision): Entries {
+/** Joins the entries of consecutive parts of a file in an empty shard; of equal hashes the first stays. */
+function joinEntries(parts: readonly Entries[], shard: Shard, onCollision: OnCollision): Entries {
   for (const part of parts) {
     for (let at = 0; at < part.length; at += SLOT) {
       const lo = part[at]!
@@ -196,20 +196,20 @@ function united(parts: readonly Entries[], shard: Shard, onCollision: OnCollisio
     }
     freeBuffer(part)
   }
-  return shard.take()
+  return shard.drain()
 }
 
-// The index of the custom_ids of a file: the seed of the hash (8 bytes), and an entry of 8 bytes for each line, sorted: its
-// number, then the upper half of its hash, little-endian. Hashes are spread evenly, so where one stands is known to
-// within a few standard deviations: a reader needs a small range of an index of any size.
+// The index of the custom_ids of a file: the seed of the hash (8 bytes), and an entry of 8 bytes for each line, sorted:
+// the upper half of its hash, little-endian, after its number. Hashes are spread evenly, so the place of an entry is
+// known to within a few standard deviations: a reader needs a small range of an index of any size.
 
 const SEED_BYTES = 8
 const ENTRY_BYTES = 8
 
 /**
- * The pieces of the index, one for each shard, of which `partsOf` has the entries, those of earlier lines first. A piece and
- * the entries that it is made of are freed when the next one is asked for. After a collision, and without a seed, there are
- * no pieces, but all collisions are told; after a collision, an index with a seed ends by throwing EqualHashes.
+ * The pieces of the index, one for each shard. `partsOf` returns the shard's entries of each part, earlier lines first.
+ * A piece and its entries are freed when the next one is asked for. After a collision, and without a seed, there are no
+ * pieces, but each collision is reported; an index with a seed then throws EqualHashes.
  */
 export async function* customIdIndex(
   seed: Uint32Array<ArrayBuffer> | null,
@@ -225,7 +225,7 @@ export async function* customIdIndex(
     const entries =
       first && parts.length === 1
         ? first
-        : united(parts, spare, (...collision) => {
+        : joinEntries(parts, spare, (...collision) => {
             isUnique = false
             onCollision(...collision)
           })
@@ -251,7 +251,7 @@ function indexPiece(entries: Entries): Uint8Array<ArrayBuffer> {
   return new Uint8Array(piece.buffer)
 }
 
-/** The numbers of the lines that may have this custom_id, ascending: mostly one or none. `read` reads of an index of so many bytes. */
+/** The numbers of the lines that may have a custom_id, ascending, mostly one or none; `bytes` is the index's size. */
 export async function linesInIndex(
   bytes: number,
   custom_id: string,

@@ -10,7 +10,7 @@ test('the first line of each request is found, however many there are', () => {
       const table = new FirstLines()
       const expected = new Map<number, number>()
       for (const [i, request] of requests.entries()) {
-        const first = table.take(hash('sha256', String(request), 'base64'), i + 1)
+        const first = table.findOrAdd(hash('sha256', String(request), 'base64'), i + 1)
         assert.equal(first, expected.get(request) ?? 0)
         if (first === 0) expected.set(request, i + 1)
       }

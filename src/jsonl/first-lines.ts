@@ -5,16 +5,16 @@ import { deflateRawSync, inflateRawSync } from 'node:zlib'
 import type { DedupeMode } from '../domain/batch.ts'
 import type { ChunkLine } from './chunk-lines.ts'
 
-/** The same for the same request, and for no other; null for a line that is sent whatever others ask. */
+/** A key that only identical requests share; null for a line that is never deduplicated. */
 export function requestHash(dedupe: DedupeMode | null, bytes: Buffer, line: ChunkLine): string | null {
   const { body, isRepeatable } = line
   if (dedupe === null || (dedupe === 'repeatable' && !isRepeatable)) return null
   return hash('sha256', bytes.subarray(body.start, body.end), 'base64')
 }
 
-/** A table of 42 MiB when it is full. Later requests are no longer remembered. */
+/** The limit of remembered requests: the table then takes 42 MiB. */
 const ENTRIES_MAX = 1_500_000
-/** 128 bits of a request's hash, and the line number. */
+/** Words of an entry: 128 bits of a request's hash, and the line number. */
 const WORDS = 5
 const LOAD_MAX = 0.72
 
@@ -23,8 +23,8 @@ export class FirstLines {
   #table = new Uint32Array(1024 * WORDS)
   #size = 0
 
-  /** 0 for the first line with this request. */
-  take(request: string, line: number): number {
+  /** The number of the first line with this request; 0 if it is this line. */
+  findOrAdd(request: string, line: number): number {
     const words = new Uint32Array(Uint8Array.from(Buffer.from(request, 'base64').subarray(0, 16)).buffer)
     const at = this.#find(words)
     const first = this.#table[at + 4] ?? 0
@@ -56,7 +56,7 @@ export class FirstLines {
   }
 }
 
-/** Null where no line has an earlier one. */
+/** The encoded first lines of a chunk; null if no line repeats an earlier one. */
 export function encodeFirstLines(firsts: readonly number[]): string | null {
   if (firsts.every((first) => first === 0)) return null
   return deflateRawSync(Buffer.from(Uint32Array.from(firsts).buffer)).toString('base64')

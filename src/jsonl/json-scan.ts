@@ -25,19 +25,19 @@ export function setSpan(span: Span, start: number, end: number): void {
 interface Word<T> {
   name: T
   bytes: Uint8Array
-  /** One bit of a set of these words. */
+  /** The word's bit in a bit set of its `Names`. */
   bit: number
 }
 
-/** In UTF-8, the longest character that folds to an ASCII letter is the Kelvin sign, of three bytes. */
+/** Bytes of the longest character that folds to an ASCII letter: the Kelvin sign. */
 const FOLDED_BYTES_MAX = 3
 
 /** A closed set of short words (keys, roles, methods) that are recognised in bytes without decoding them. */
 export class Names<T extends string> {
-  /** Index 0 stays empty: no word is. */
+  /** The words by their length; index 0 stays empty. */
   #by_length: Word<T>[][] = [[]]
 
-  /** At most 32 of them, in lower case. */
+  /** Takes at most 32 words, in lower case. */
   constructor(...names: readonly T[]) {
     for (const [i, name] of names.entries()) {
       const bytes = new TextEncoder().encode(name)
@@ -60,13 +60,13 @@ export class Names<T extends string> {
     return null
   }
 
-  /** The same for text that is decoded already. */
+  /** The word that decoded text spells, or null. */
   findText(text: string): Word<T> | null {
     for (const word of this.#by_length[text.length] ?? []) if (word.name === text) return word
     return null
   }
 
-  /** The word that `bytes[start, end)`, which is none, would spell for a reader that disregards case; or null. */
+  /** The word that `bytes[start, end)`, which match none exactly, spell if case is disregarded; or null. */
   findFolded(bytes: Buffer, start: number, end: number): Word<T> | null {
     const length = end - start
     if (length >= this.#by_length.length * FOLDED_BYTES_MAX) return null
@@ -83,7 +83,7 @@ export class Names<T extends string> {
     return null
   }
 
-  /** The same for text that is decoded already; Unicode's folding, by which \u017f is an s and \u212a a k. */
+  /** The word that decoded text spells after Unicode case folding (\u017f is an s, \u212a a k), or null. */
   findFoldedText(text: string): Word<T> | null {
     if (text.length >= this.#by_length.length) return null
     return this.findText(text.toUpperCase().toLowerCase())
@@ -94,7 +94,7 @@ function lower(byte: number): number {
   return byte >= 0x41 && byte <= 0x5a ? byte | 0x20 : byte
 }
 
-/** The outermost object is level 1. */
+/** The limit of nesting; the outermost object is level 1. */
 export const DEPTH_MAX = 100
 
 export type JsonKind = 'object' | 'array' | 'string' | 'number' | 'true' | 'false' | 'null'
@@ -106,16 +106,16 @@ export interface JsonFault {
   what: string
 }
 
-/** A key that readers of JSON take differently: it is one of ours but for case, or is given twice. */
+/** A key that JSON readers take differently: it is given twice, or equals a known name but for case. */
 export interface AmbiguousKey {
   /** The key as written, escapes resolved, clipped. */
   key: string
-  /** Which of ours it is taken for. */
+  /** The known name that the key is taken for. */
   name: string
   why: 'case' | 'twice'
 }
 
-/** More of an ambiguous key is not told: folded text is never longer than the name it is taken for. */
+/** Characters of an ambiguous key that are shown. */
 const KEY_SHOWN_MAX = 64
 
 const QUOTE = 0x22
@@ -154,27 +154,27 @@ for (const c of Buffer.from('-0123456789')) KINDS[c] = 'number'
 
 export class JsonScanner {
   fault: JsonFault | null = null
-  /** Where the scanner stands: at a value whenever a member or element was announced, else just after one. */
+  /** The current index: at a value whenever a member or element was announced, else just after one. */
   at = 0
-  /** The characters between the quotes of the last key, and whether they hold escapes. */
+  /** The span of the last key, without its quotes, and whether it holds escapes. */
   key_start = 0
   key_end = 0
   key_escaped = false
-  /** The same for the last `readString`. */
+  /** The span of the last `readString`, without its quotes, and whether it holds escapes. */
   text_start = 0
   text_end = 0
   text_escaped = false
 
-  /** The bytes that were opened. */
+  /** The buffer given to `open`. */
   bytes: Buffer = Buffer.alloc(0)
 
   #end = 0
   #depth = 0
-  /** By depth of an object: which of the names that are looked for its keys have been so far, as a set of bits. */
+  /** Bit sets, by depth of an object, of the known names among its keys so far. */
   readonly #seen = new Int32Array(DEPTH_MAX + 1)
   #escaped = false
   #ambiguous: AmbiguousKey | null = null
-  /** The same memory four bytes at a time; word `w` holds the bytes from `4 * w - #shift`. */
+  /** The buffer's memory as 32-bit words; word `w` holds the bytes from `4 * w - #shift`. */
   #words: Int32Array = new Int32Array(0)
   #shift = 0
 
@@ -239,7 +239,7 @@ export class JsonScanner {
     return this.#fail(i, 'expected "," or "]"')
   }
 
-  /** Which of `names` the last key is, escapes resolved; null if none. To be asked once per member. */
+  /** Which of `names` the last key is, escapes resolved; null if none. Called once per member. */
   key<T extends string>(names: Names<T>): T | null {
     const { key_start, key_end } = this
     const text = this.key_escaped ? this.decode(key_start, key_end, true) : null
@@ -270,7 +270,7 @@ export class JsonScanner {
     if (i >= 0) this.at = i
   }
 
-  /** Steps over the value ahead, and notes its span in `text_…` if it is a string; false if not, or on a fault. */
+  /** Steps over the value ahead; true if it is a string, whose span goes to `text_…`; false if not, or on a fault. */
   readString(): boolean {
     const isString = this.kind() === 'string'
     this.#escaped = false
@@ -323,7 +323,7 @@ export class JsonScanner {
     return digits / scale
   }
 
-  /** The string that `[start, end)` between two quotes spells. */
+  /** Decodes the string in `[start, end)` between two quotes. */
   decode(start: number, end: number, escaped: boolean): string {
     if (!escaped) return this.bytes.toString('utf8', start, end)
     const text: unknown = JSON.parse(this.bytes.toString('utf8', start - 1, end + 1))
@@ -340,7 +340,7 @@ export class JsonScanner {
     return false
   }
 
-  /** After the outermost value: a fault unless only whitespace is left. */
+  /** Ends the scan after the outermost value: a fault unless only whitespace is left. */
   finish(): void {
     const i = this.#space(this.at)
     if (i < this.#end) this.#fail(i, 'something follows the end of the value')
@@ -393,7 +393,7 @@ export class JsonScanner {
     return true
   }
 
-  /** Over `"key" :` to the value behind it; notes the key's span. */
+  /** Steps over `"key" :` to the value after it, and records the key's span. */
   #key(from: number): number {
     const bytes = this.bytes
     if (from >= this.#end || bytes[from] !== QUOTE)
@@ -419,7 +419,7 @@ export class JsonScanner {
     return i
   }
 
-  /** The index after the value at `from`, which lies inside `depth` levels; -1 on a fault. So do all below. */
+  /** The index after the value at `from`, inside `depth` levels; -1 on a fault. The methods below return the same. */
   #value(from: number, depth: number): number {
     if (from >= this.#end) return this.#failAt(from, 'expected a value')
     switch (KINDS[this.bytes[from]!]) {
@@ -468,7 +468,7 @@ export class JsonScanner {
     let i = this.#space(from + 1)
     if (i < end && bytes[i] === CLOSE_BRACKET) return i + 1
     for (;;) {
-      // Vectors are long runs of numbers.
+      // Arrays of numbers (embeddings) take a shorter path.
       i = i < end && NUMBER_STARTS[bytes[i]!] === 1 ? this.#number(i) : this.#value(i, depth)
       if (i < 0) return -1
       if (i < end && bytes[i]! <= 0x20) i = this.#space(i)
@@ -481,9 +481,9 @@ export class JsonScanner {
   }
 
   /**
-   * From after an opening quote to after the closing one. Most bytes of an input file pass through here, so
-   * it looks at four at a time: the expression in the loop is nonzero just if one of them is a stop
-   * (a byte below 0x20, or zero after XOR with the quote or the backslash; "Bit Twiddling Hacks", hasless).
+   * Steps from after an opening quote to after the closing one. Most bytes of an input file pass through here, so it
+   * looks at four at a time: the expression in the loop is nonzero just if one of them is a stop (a byte below 0x20, or
+   * zero after XOR with the quote or the backslash; "Bit Twiddling Hacks", hasless).
    */
   #string(from: number): number {
     const bytes = this.bytes
@@ -515,7 +515,7 @@ export class JsonScanner {
     }
   }
 
-  /** From after a backslash to after the escape. */
+  /** Steps from after a backslash to after the escape. */
   #escape(from: number): number {
     const bytes = this.bytes
     if (from >= this.#end) return this.#failAt(from, 'the string is not closed')
@@ -546,7 +546,7 @@ export class JsonScanner {
     return i
   }
 
-  /** Over at least one digit. */
+  /** Steps over at least one digit. */
   #digits(from: number): number {
     const bytes = this.bytes
     const end = this.#end
@@ -565,19 +565,19 @@ export class JsonScanner {
   }
 }
 
-/** Texts that are longer are not worth comparing before decoding. */
+/** The limit of the remembered text: comparing longer ones costs more than decoding. */
 const REMEMBERED_BYTES_MAX = 64
 
 /**
- * Decodes a string, or hands out the previous one again if the bytes are the same: models and entities
- * repeat from line to line, and equal strings that are one string also compare fast later.
+ * Decodes a string, or returns the previous string if the bytes are equal: models and entities repeat from line to
+ * line, and comparing a string with itself is fast.
  */
 export class RepeatedText {
   #bytes = Buffer.alloc(REMEMBERED_BYTES_MAX)
   #length = -1
   #text = ''
 
-  /** Steps over the value ahead; null where it is no string. */
+  /** Reads the value ahead as a string; null for another kind of value. */
   read(json: JsonScanner): string | null {
     return json.readString() ? this.readSpan(json, json.text_start, json.text_end, json.text_escaped) : null
   }

@@ -30,16 +30,16 @@ const PART_DEPTH_MAX = 3
 class TextFacts {
   readonly #documents: boolean
   inputs = 0
-  /** The bytes of its strings as written, without their quotes. */
+  /** Bytes of the field's strings as written, without their quotes. */
   text_bytes = 0
   token_ids = 0
-  /** Objects without a text (pictures, sound): how many. */
+  /** The number of objects without a text: pictures and sound. */
   media_parts = 0
   problem: TextProblem | null = null
-  /** Index of the input that cannot be right; -1 where the whole value cannot. */
+  /** Index of the first invalid input; -1 where the whole value is invalid. */
   problem_index = -1
 
-  /** `documents`: inputs may be objects, and none is made of token IDs. */
+  /** `documents`: whether inputs may be objects; token IDs are then invalid. */
   constructor(documents: boolean) {
     this.#documents = documents
   }
@@ -72,7 +72,7 @@ class TextFacts {
     this.inputs = ids > 0 ? 1 : index
   }
 
-  /** One input; false if it is none. */
+  /** Reads one input; false if it is invalid. */
   #scanInput(json: JsonScanner): boolean {
     const kind = json.kind()
     if (this.#documents && kind === 'object') {
@@ -96,7 +96,7 @@ class TextFacts {
     return sound && ids > 0
   }
 
-  /** An object with a text, or with a list of parts; anything else in it is media. */
+  /** Reads an object with a text, or with a list of parts; any other object counts as media. */
   #scanPart(json: JsonScanner, depth: number): void {
     let isText = false
     for (let more = json.beginObject(); more; more = json.nextMember()) {
@@ -123,20 +123,20 @@ class TextFacts {
   }
 }
 
-/** The JSON number, whole or not; null where the field is absent or `null`, NaN where it is something else. */
+/** A JSON number, whole or not; null where the field is absent or `null`, NaN for another kind of value. */
 export type NumberField = number | null
 
-/** A top-level field of a body: what it is read for, and what was found there. */
+/** A top-level field of a body: its role, and the value found. */
 export class Field implements Span {
   readonly name: string
   readonly role: FieldRole
-  /** Null where the field is absent; the span is empty then. */
+  /** The kind of the value; null where the field is absent, and then the span is empty. */
   kind: JsonKind | null = null
   start = 0
   end = 0
   /** The value of a field that should be a number. */
   number: NumberField = null
-  /** The facts about a field of texts. */
+  /** Facts about a field of texts. */
   readonly texts: TextFacts | null
 
   constructor(name: string, role: FieldRole) {
@@ -161,12 +161,12 @@ const NO_SPANS: Span[] = []
 const TOOL_KEYS = new Names('type')
 const TOOL_TYPES = new Names('function')
 
-/** The fields that are read of the bodies of one endpoint. */
+/** The fields that the scanner reads in bodies of one endpoint. */
 class FieldSet {
   readonly endpoint: Endpoint
   readonly names: Names<string>
   readonly fields = new Map<string, Field>()
-  /** The fields that were found in the last body, to be reset. */
+  /** The fields of the last body, to be reset. */
   readonly found: Field[] = []
 
   constructor(endpoint: Endpoint) {
@@ -177,37 +177,37 @@ class FieldSet {
 }
 
 export class BodyFacts {
-  /** The bytes of `body`, braces included. */
+  /** The span of `body`, braces included. */
   readonly span: Span = { start: 0, end: 0 }
-  /** Null where `model` is absent or no string. */
+  /** The `model` of the body; null where it is absent or no string. */
   model: string | null = null
-  /** Every value of a top-level `model` key, quotes included, in order; more than one if it is given twice. New for each line. */
+  /** Spans of the values of all top-level `model` keys, quotes included, in order. A new array for each line. */
   model_spans: Span[] = NO_SPANS
   /** The messages of a chat, or the items of a response. */
   readonly messages = new MessageFacts()
-  /** Whether `tools` has an entry that is no function, which the provider may have: its findings are in the prompt. */
+  /** Whether `tools` has an entry that is no function: a provider may run it and add the result to the prompt. */
   hasOtherTools = false
-  /** `encoding_format`; null where it is absent or no string. */
+  /** The `encoding_format`; null where it is absent or no string. */
   encoding: string | null = null
-  /** Which of the keys that speak of a stream asks for one: its value is neither `false` nor `null`. */
+  /** The key that asks for a stream, whose value is neither `false` nor `null`; null without one. */
   streams: string | null = null
-  /** Whether its prompt has parts that only the server sees, such as earlier responses and files by ID (prompt-bound.ts). */
+  /** Whether only the server sees parts of the prompt, such as earlier responses and files by ID (prompt-bound.ts). */
   unseen = false
   /** A field that only some model servers read as an output limit or a number of choices, whatever its value. */
   foreign: Field | null = null
-  /** The first key among those read here that a model server may read differently, and the top-level key it lies in or is. */
+  /** The first known key that a model server may read differently, and the top-level key that is or contains it. */
   ambiguous: (AmbiguousKey & { within: string }) | null = null
   readonly #models = new RepeatedText()
   readonly #words = new RepeatedText()
   readonly #sets = new Map<EndpointPath, FieldSet>()
   #set = this.#setOf(DEFAULT_ENDPOINT)
 
-  /** The endpoint as whose body it was read. */
+  /** The endpoint whose fields the scanner looked for. */
   get endpoint(): Endpoint {
     return this.#set.endpoint
   }
 
-  /** Every field that the table names for the endpoint. */
+  /** All fields that the table names for the endpoint. */
   get fields(): ReadonlyMap<string, Field> {
     return this.#set.fields
   }
@@ -232,7 +232,7 @@ export class BodyFacts {
     this.ambiguous = null
   }
 
-  /** Whether `unseen` may be true, as far as that shows without parsing the body. */
+  /** Whether the prompt may have unseen parts, as far as that shows without parsing the body. */
   get mayBeUnseen(): boolean {
     const { messages, found, hasOtherTools } = this
     const isSuspect = ({ name, role, isGiven }: Field): boolean =>
@@ -299,7 +299,7 @@ export class BodyFacts {
         this.encoding = this.#words.read(json)
         break
       case 'stream':
-        // `stream` says more than its options.
+        // An error names `stream` rather than its options.
         if (field.isGiven && field.kind !== 'false' && this.streams !== 'stream') this.streams = field.name
         json.skipValue()
         break
@@ -320,7 +320,7 @@ export class BodyFacts {
     const start = json.at
     this.model = this.#models.read(json)
     const span = { start, end: json.at }
-    // Mostly the only one: an array that grows would have room for seventeen.
+    // A literal takes less memory than an array that grows to seventeen places, and most bodies have one model.
     if (this.model_spans.length === 0) this.model_spans = [span]
     else this.model_spans.push(span)
   }

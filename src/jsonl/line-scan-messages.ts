@@ -11,27 +11,27 @@ const PART_NAMES = new Names(...PARTS)
 const ITEM_NAMES = new Names(...ITEMS)
 const SOURCE_KEYS = new Names('type')
 const TEXT_SOURCES = new Names('text', 'content')
-/** A result of a tool holds parts, which may hold a document. */
+/** The limit of nesting: a result of a tool holds parts, which may hold a document. */
 const PART_DEPTH_MAX = 3
 
 export class MessageFacts implements Span {
-  /** Null where `messages` is absent; the span is empty then. */
+  /** The kind of `messages`; null where it is absent, and then the span is empty. */
   kind: JsonKind | null = null
   start = 0
   end = 0
   count = 0
-  /** Why the first message that cannot be right is wrong, and its index. */
+  /** The first invalid message: its fault and its index. */
   problem: MessageProblem | null = null
   problem_index = -1
   /** Bytes of text in `content`, as written: whole strings, and the `text` of parts. */
   text_bytes = 0
-  /** Parts of `content` that are media (images, audio, files): how many, and their bytes. */
+  /** Media parts of `content` (images, audio, files): their number and their bytes. */
   media_parts = 0
   media_bytes = 0
-  /** Whether it has parts or items of other kinds than prompt-bound.ts knows: they may refer to content that is not here. */
+  /** Whether parts or items have kinds that prompt-bound.ts does not know: they may refer to content elsewhere. */
   hasOthers = false
 
-  // The content of the message being read; added up at its end, since a second `content` replaces the first.
+  // Sums over the current message; added at its end, since a second `content` replaces the first.
   #text_bytes = 0
   #media_parts = 0
   #media_bytes = 0
@@ -48,7 +48,7 @@ export class MessageFacts implements Span {
     this.hasOthers = false
   }
 
-  /** Reads the value that `json` stands at: the messages of a chat, or items, of which not all are messages. */
+  /** Reads the messages of a chat, or the items of a response, at which `json` is. */
   scan(json: JsonScanner, role: 'messages' | 'items' = 'messages'): void {
     this.reset()
     const start = json.at
@@ -105,7 +105,7 @@ export class MessageFacts implements Span {
     else if (json.readString()) this.#text_bytes = json.text_end - json.text_start
   }
 
-  /** Scans a part of a message: all but texts, calls of tools and their results is media. */
+  /** Scans a part of a message; other parts than texts, calls of tools and their results count as media. */
   #scanPart(json: JsonScanner, depth = 1): void {
     const start = json.at
     let text_bytes = -1
@@ -140,7 +140,7 @@ export class MessageFacts implements Span {
   }
 }
 
-/** Whether the value ahead is one of these words; steps over it. */
+/** Whether the value ahead is one of `names`; steps over it. */
 function isKnown(json: JsonScanner, names: Names<string>): boolean {
   return json.readString() && json.text(names) !== null
 }

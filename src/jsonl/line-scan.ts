@@ -22,7 +22,7 @@ const CUSTOM_ID_CHARACTERS_MAX = 512
 /** An input line that is well formed. Valid until the scanner's next scan: copy what must last. */
 export class InputLine {
   readonly ok = true
-  /** The characters between the quotes of `custom_id`, as written, and whether they hold escapes. */
+  /** The span of `custom_id` as written, without its quotes, and whether it holds escapes. */
   readonly custom_id_span: Span = { start: 0, end: 0 }
   custom_id_escaped = false
   readonly body = new BodyFacts()
@@ -38,7 +38,7 @@ export class InputLine {
     return this.#json.bytes
   }
 
-  /** Decoded on demand. */
+  /** The `custom_id`, decoded on demand. */
   get custom_id(): string {
     return this.#json.decode(this.custom_id_span.start, this.custom_id_span.end, this.custom_id_escaped)
   }
@@ -48,27 +48,27 @@ export class InputLine {
     return this.meta.entity(this.#json)
   }
 
-  /** It is there and blank: a new file with such a line is refused, older ones may hold some. */
+  /** Whether `metadata.entity` is blank: a new file with such a line is rejected, older files may have some. */
   get entity_is_blank(): boolean {
     return this.meta.isBlankEntity(this.#json)
   }
 
-  /** Parsed on demand; null where it is absent or `null`. */
+  /** The metadata of the line, parsed on demand; null where it is absent or `null`. */
   get metadata(): Record<string, string> | null {
     return this.meta.parse(this.#json)
   }
 
-  /** The endpoint that the line asks for. */
+  /** The endpoint that the line names. */
   get url(): EndpointPath {
     return this.body.endpoint.path
   }
 }
 
-/** Why a line is refused; it fails the whole file. */
+/** A rule that a line breaks; it fails the whole file. */
 export interface LineFault {
   readonly ok: false
   readonly code: ErrorCode
-  /** Says what is wrong and, for broken JSON, in which column: characters (UTF-16 units) from 1. */
+  /** The broken rule and, for broken JSON, the column: characters (UTF-16 units) from 1. */
   readonly message: string
   readonly param?: string
 }
@@ -77,10 +77,10 @@ const KEYS = new Names('custom_id', 'method', 'url', 'body', 'metadata')
 const METHODS = new Names('POST')
 const URLS = new Names(...ENDPOINT_PATHS)
 
-/** How a key with one legal value was found. */
+/** The result of looking for a key with one legal value. */
 type Found = 'missing' | 'wrong' | 'right'
 
-/** Reads lines one after the other; keep one and reuse it. */
+/** Reads lines one after the other. A scanner should be reused. */
 export class LineScanner {
   readonly #validated: boolean
   #json = new JsonScanner()
@@ -90,11 +90,11 @@ export class LineScanner {
   #refusedMethod = ''
   #refusedUrl = ''
   #url: EndpointPath | 'missing' | 'wrong' = 'missing'
-  /** The endpoint of the line before: most files have one, and a body may stand before its line's `url`. */
+  /** The endpoint of the previous line, assumed for a body that stands before its line's `url`. */
   #lastUrl: EndpointPath = DEFAULT_ENDPOINT
   #body_kind: JsonKind | null = null
 
-  /** `validated`: the file has passed validation, perhaps by another version; `checkLine` judges its streams. */
+  /** `validated`: the file has passed validation, perhaps by another version; `checkLine` then checks its streams. */
   constructor({ validated = false } = {}) {
     this.#validated = validated
   }
@@ -134,7 +134,7 @@ export class LineScanner {
     return this.#url === 'missing' || this.#url === 'wrong' ? this.#lastUrl : this.#url
   }
 
-  /** A body that was read before its `url`, as that of another endpoint, is read again. */
+  /** Reads a body again if it was read for another endpoint than that of its line's `url`. */
   #matchBody(bytes: Buffer): void {
     const { body } = this.#line
     this.#lastUrl = this.#urlOrLast()
@@ -184,7 +184,7 @@ export class LineScanner {
     }
   }
 
-  /** Validated lines may have an endpoint that the configuration no longer declares. */
+  /** Reads the `url`. A validated line may name an endpoint that the configuration no longer declares. */
   #readUrl(): EndpointPath | 'wrong' {
     const json = this.#json
     const builtIn = readWord(json, URLS)
@@ -194,7 +194,7 @@ export class LineScanner {
     return endpointNamed(text) ?? 'wrong'
   }
 
-  /** The value that was just read, as a message shows it. */
+  /** The value that was just read, quoted for a message. */
   #shown(kind: JsonKind | null): string {
     if (kind === null) return ''
     const { text_start, text_end, text_escaped } = this.#json
@@ -210,7 +210,7 @@ export class LineScanner {
     line.custom_id_escaped = json.text_escaped
   }
 
-  /** The fault of a line of valid JSON. */
+  /** The fault of a line of valid JSON; null if it is well formed. */
   #judge(): LineFault | null {
     const line = this.#line
     if (this.#custom_id_kind === null) return missing('custom_id')
@@ -245,7 +245,7 @@ export class LineScanner {
     return fault('streaming_not_supported', streamingMessage(streams), `body.${streams}`)
   }
 
-  /** Text of the line that no database can store: only an escape can bring it about. */
+  /** The fault of text that no database can store, which only an escape can produce. */
   #textFault(): LineFault | null {
     const line = this.#line
     const id = line.custom_id_escaped ? unstorable(line.custom_id) : null
@@ -298,9 +298,9 @@ export class MetadataScan {
   /** False where `metadata` is absent or `null`. */
   present = false
   readonly span: Span = { start: 0, end: 0 }
-  /** Why it cannot be accepted, or null. */
+  /** The reason to reject the metadata, or null. */
   problem: string | null = null
-  /** Which text in it cannot be stored, or null. */
+  /** The text in the metadata that cannot be stored, or null. */
   text_problem: string | null = null
 
   #entity: Span = { start: 0, end: 0 }
@@ -335,12 +335,12 @@ export class MetadataScan {
     return trimmedEntity(this.#entities.readSpan(json, start, end, this.#entity_escaped))
   }
 
-  /** Whether `metadata.entity` is there and says nothing. */
+  /** Whether `metadata.entity` is there and blank. */
   isBlankEntity(json: JsonScanner): boolean {
     return this.#has_entity && this.entity(json) === null
   }
 
-  /** The pairs of a line without a problem; null where there are none to read. */
+  /** The pairs of valid metadata; null without any. */
   parse(json: JsonScanner): Record<string, string> | null {
     if (!this.present) return null
     const pairs = this.#parsed(json)
@@ -419,7 +419,7 @@ function textProblemOf(pairs: object): string | null {
   return null
 }
 
-/** Code points. */
+/** The number of code points. */
 function characters(text: string): number {
   let count = 0
   for (const _ of text) count++

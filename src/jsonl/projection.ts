@@ -13,45 +13,45 @@ import { IMAGE_TOKENS } from './prompt-bound.ts'
 import type { Sharing } from './shared-beginnings.ts'
 
 interface ProjectedTokens {
-  /** Estimated; of a prompt with unseen parts, a whole window. */
+  /** Estimated input tokens; a whole window for a prompt with unseen parts. */
   input_tokens: number
   output_tokens_max: number
 }
 
 /** Sums over the lines of one file that share model and entity. */
 export interface TokenSums {
-  /** Null for lines without a usable `model`: they fail alone and cost nothing. */
+  /** The model of the lines; null without a usable `model`: these lines fail at no cost. */
   model: string | null
-  /** The line's own `metadata.entity`; null where it has none, so that the batch's entity applies. */
+  /** The lines' own `metadata.entity`; null without one, so that the batch's entity applies. */
   entity: string | null
   lines: number
-  /** Estimated, whatever the model. */
+  /** Estimated input tokens, before a model's correction. */
   input_tokens: number
-  /** The part of `input_tokens` for media and token IDs; absent: none, as the next two. */
+  /** The part of `input_tokens` for media and token IDs; 0 if absent. */
   exact_tokens?: number
   media_parts?: number
-  /** Lines whose prompts have unseen parts, beside those estimated. */
+  /** The number of further lines whose prompts have unseen parts; 0 if absent. */
   unseen_lines?: number
-  /** Over the lines that set max_tokens (or max_completion_tokens), times their `n`. */
+  /** The sum of max_tokens (or max_completion_tokens) times `n`, over the lines that set a limit. */
   output_tokens_max_given: number
-  /** Over the lines that set neither: the sum of their `n`, to be multiplied by the model's max_output_tokens. */
+  /** The sum of `n` over the lines without a limit, to be multiplied by the model's max_output_tokens. */
   open_choices: number
-  /** The most tokens that the prompt of one of the lines may have; absent: any number. */
+  /** The limit of tokens of each line's prompt; absent: any number. */
   reach?: number
-  /** The sums of lines with long prompts, which are in none of the above: by their reach, since prices go by it. */
+  /** Separate sums for lines with long prompts, by their `reach`, since prices depend on it. */
   longer?: TokenSums[]
 }
 
-/** Prices step up at longer prompts than this. */
+/** Tokens of a prompt from which its lines get sums of their own, since prices step up at longer prompts. */
 const LONG_TOKENS_MIN = 32_768
 
-/** Tokens that a picture or a piece of sound is taken for: servers differ, most count some hundreds to two thousand. */
+/** Tokens assumed for a picture or a piece of sound: servers differ, most count some hundreds to two thousand. */
 const MEDIA_PART_TOKENS = 1000
 
-/** A line cannot claim more than this; a larger number would be refused by the model anyway. */
+/** The largest token count that a line can claim; the model would reject a larger one anyway. */
 const TOKENS_MAX = 2 ** 31
 
-/** The most that one line may use. A model without `max_output_tokens` adds nothing where a line sets no limit. */
+/** The most tokens that one line may use. Without a limit of the line or the model, output tokens count as none. */
 export function projectTokens(line: InputLine, model: Model): ProjectedTokens {
   const { body } = line
   const output = outputTokensGiven(body) ?? model.max_output_tokens ?? 0
@@ -61,7 +61,7 @@ export function projectTokens(line: InputLine, model: Model): ProjectedTokens {
   }
 }
 
-/** Estimated tokens of a prompt, as far as the body has it. */
+/** Estimated tokens of the part of the prompt that the body contains. */
 export function projectPrompt(body: BodyFacts, model: Model): number {
   const prompt = promptOf(body)
   return projectedInput(estimateInput(prompt), prompt.exact_tokens, model)
@@ -97,7 +97,7 @@ export function addLine(group: TokenSums, body: BodyFacts): void {
   else sums.output_tokens_max_given = atMost(sums.output_tokens_max_given + output * choicesOf(body))
 }
 
-/** The sums of the lines whose reach is between the same powers of two. */
+/** The sums for the lines whose reach is between the same powers of two. */
 function longerSums(group: TokenSums, reach: number): TokenSums {
   group.longer ??= []
   const power = (tokens = 0): number => Math.ceil(Math.log2(tokens))
@@ -108,7 +108,7 @@ function longerSums(group: TokenSums, reach: number): TokenSums {
   return sums
 }
 
-/** The most tokens that the prompt of a line may have, in any tokenizer and with any chat template (prompt-bound.ts). */
+/** An upper bound of a prompt's tokens, in any tokenizer and with any chat template (prompt-bound.ts). */
 export function promptReach(body: BodyFacts): number {
   const { endpoint, found, messages, span, unseen } = body
   if (unseen) return COUNT_MAX
@@ -122,7 +122,7 @@ export function promptReach(body: BodyFacts): number {
   return atMost(reach)
 }
 
-/** Fields that templates write anew. */
+/** Fields that chat templates render anew, so that they count twice. */
 const WRITTEN_TWICE: readonly string[] = ['tools', 'response_format', 'text', 'output_config']
 
 /** The sums of a group by the reach of its lines. */
@@ -130,7 +130,7 @@ export function partsOf({ longer = [], ...sums }: TokenSums): TokenSums[] {
   return [sums, ...longer]
 }
 
-/** The most that the lines of one group may use on `model`. */
+/** The most tokens that the lines of one group may use on `model`. */
 export function projectSums(group: TokenSums, model: Model): ProjectedTokens {
   return partsOf(group)
     .map((sums) => projectPart(sums, model))
@@ -147,7 +147,7 @@ export function plusTokens(a: ProjectedTokens, b: ProjectedTokens): ProjectedTok
 function projectPart(sums: TokenSums, model: Model): ProjectedTokens {
   const { unseen_lines = 0 } = sums
   const open = sums.open_choices * (model.max_output_tokens ?? 0)
-  // Each line is rounded up on its own.
+  // The number of lines less one, since each line's estimate is rounded up.
   const rounding = Math.max(0, sums.lines - unseen_lines - 1)
   const seen = projectedInput(sums.input_tokens, exactTokensOf(sums), model, rounding)
   return {
@@ -156,7 +156,7 @@ function projectPart(sums: TokenSums, model: Model): ProjectedTokens {
   }
 }
 
-/** The most that all attempts at such lines may use, which `reask` allows. A repair has the answer and its faults in its prompt. */
+/** The most tokens of all attempts that `reask` allows. The prompt of a repair contains the answer and its faults. */
 function withReasks(tokens: ProjectedTokens, reask: Reask | null, lines: number): ProjectedTokens {
   if (reask === null) return tokens
   const { max, mode } = reask
@@ -168,14 +168,14 @@ function withReasks(tokens: ProjectedTokens, reask: Reask | null, lines: number)
   }
 }
 
-/** Tokens that a repair of each of these lines may add to their prompts: the answer, and what is wrong with it. */
+/** Tokens that repairs of `lines` lines may add to their prompts: the answer, and its fault. */
 export function repairTokensMax(output_tokens_max: number, lines = 1): number {
   return output_tokens_max + lines * REPAIR_TOKENS_MAX
 }
 
 /**
- * The projected tokens and spend of such lines, all attempts at them included; nothing where the model is unknown, since the
- * line then fails alone. `reach`: what each of their prompts may have at most.
+ * The projected tokens and spend of lines, all attempts included; zero for an unknown model, since these lines fail.
+ * `reach`: the limit of each prompt's tokens.
  */
 export function projectLines(
   once: ProjectedTokens,
@@ -203,9 +203,9 @@ export function projectLines(
 interface Prompt {
   /** Text, tools and schemas, as written. */
   bytes: number
-  /** Tokens that do not depend on bytes: of media, by the piece, and of token IDs. */
+  /** Tokens that do not depend on bytes: media parts, and token IDs. */
   exact_tokens: number
-  /** How many prompts it makes: each of several texts is one, and so is each pair. */
+  /** The number of prompts: one for each of several texts, or for each pair. */
   inputs: number
 }
 
@@ -219,7 +219,7 @@ export function promptOf({ endpoint, found, messages }: BodyFacts): Prompt {
   for (const { role, texts, start, end } of found) {
     if (PROMPT_ROLES.has(role)) bytes += end - start
     if (texts === null) continue
-    // A query goes with each of the documents.
+    // The server pairs a query with each document.
     const times = Math.ceil(inputs / Math.max(1, texts.inputs))
     bytes += times * texts.text_bytes
     exact_tokens += times * (texts.token_ids + texts.media_parts * MEDIA_PART_TOKENS)
@@ -239,23 +239,23 @@ function exactTokensOf({ exact_tokens, media_parts = 0 }: TokenSums): number {
   return exact_tokens ?? media_parts * MEDIA_PART_TOKENS
 }
 
-/** The estimate for any model, by what is known of this one. */
+/** The estimate with the correction that is known for this model. */
 function projectedInput(estimated: number, exact: number, { seen }: Model, rounding = 0): number {
   const text = Math.max(0, estimated - exact)
   const projected = projectedTokens(text, seen)
   return atMost((projected === text ? text : projected + rounding) + exact)
 }
 
-/** Servers differ in which of two limits they obey when both are given: projected is the larger. 0 where nothing is generated. */
+/** The output limit, the largest of several since servers differ; 0 for an endpoint that generates nothing. */
 function outputTokensGiven({ endpoint, found }: BodyFacts): number | null {
   if (endpoint.usage.output === null) return 0
-  // A server may obey the one of several limits that stands for none.
+  // A limit of 0 or less means no limit, and a server may obey that one of several.
   if (found.some(({ role, number }) => role === 'limit' && number !== null && number <= 0)) return null
   const given = largest(found, 'limit')
   return given === 0 ? null : Math.min(given, TOKENS_MAX)
 }
 
-/** Servers differ in which of several limits they obey: the smallest is certain. 0 where there is none. */
+/** The smallest of the output limits, which is certain whichever the server obeys; 0 without one. */
 export function outputTokensAtLeast({ found }: BodyFacts): number {
   let least = Number.POSITIVE_INFINITY
   for (const { role, number } of found)
@@ -263,23 +263,23 @@ export function outputTokensAtLeast({ found }: BodyFacts): number {
   return Number.isFinite(least) ? least : 0
 }
 
-/** How many answers are generated for the line. */
+/** The number of answers that are generated for the line. */
 export function choicesOf(body: BodyFacts): number {
   if (body.endpoint.usage.output === null) return 0
   const each = Math.max(largest(body.found, 'choices'), 1)
   if (!body.endpoint.choicesPerText) return atMost(each)
-  // Prompts and embeddings of prompts are answered apart.
+  // The server answers each of several prompts apart.
   return atMost(each * body.found.reduce((sum, { texts }) => sum + (texts?.inputs ?? 0), 0))
 }
 
-/** How many entries the answer has by the request; null where it does not say. */
+/** The number of entries that the request asks of the answer; null where it does not say. */
 export function entriesOf(body: BodyFacts): number | null {
   const { endpoint, fields } = body
   if (endpoint.answer.entry === null) return null
   const { inputs } = promptOf(body)
   if (endpoint.usage.output !== null)
     return atMost(asked(fields.get('n')) * (endpoint.choicesPerText ? inputs : 1))
-  // The best of them alone.
+  // A rerank with `top_n` returns only its best documents.
   return Math.min(inputs, asked(fields.get('top_n'), inputs))
 }
 
@@ -288,7 +288,7 @@ function asked(field: Field | undefined, otherwise = 1): number {
   return number !== null && Number.isInteger(number) && number > 0 ? number : otherwise
 }
 
-/** 0 for what is no positive integer: such a line fails alone. */
+/** The largest value of the fields of a role; 0 without a positive integer, and then the line fails. */
 function largest(fields: readonly Field[], role: FieldRole): number {
   let most = 0
   for (const field of fields) {
@@ -303,16 +303,16 @@ function largest(fields: readonly Field[], role: FieldRole): number {
  */
 export interface FileIndex {
   chunks: ChunkSpan[]
-  /** By (model, entity), at most GROUPS_MAX of them. */
+  /** Sums by (model, entity), at most GROUPS_MAX of them. */
   groups: TokenSums[]
   /**
-   * By model alone: the lines that came after the file had named GROUPS_MAX pairs and belong to none of
-   * them. Their entities are known only line by line. Empty for nearly every file.
+   * Sums by model alone, over the lines that came after GROUPS_MAX pairs and belong to none of them. Their entities are
+   * known only line by line. Empty for nearly every file.
    */
   unattributed: TokenSums[]
-  /** The beginnings that its prompts have in common; absent where that is not known. */
+  /** The shared beginnings of the file's prompts; absent where unknown. */
   sharing?: Sharing
 }
 
-/** Bounds the index of a file that names very many entities. */
+/** The limit of groups, which bounds the index of a file with very many entities. */
 export const GROUPS_MAX = 20_000

@@ -17,32 +17,32 @@
 import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
 import type { Span } from './json-scan.ts'
 
-/** The most that is known of is 48,000. */
+/** Tokens assumed for a picture; the most that a server is known to count is 48,000. */
 export const IMAGE_TOKENS = 65_536
 const FILE_TOKENS = 2 ** 40
 const UNSEEN = Number.POSITIVE_INFINITY
 const IMAGES = ['image_url', 'input_image', 'image']
-/** Parts of which every token is in the body. */
+/** Types of parts whose tokens are all in the body. */
 const WHOLE = [
   ...['text', 'input_text', 'output_text', 'refusal', 'input_audio'],
   ...['thinking', 'redacted_thinking', 'tool_use'],
 ]
-/** Parts that hold others. */
+/** Types of parts that contain other parts. */
 const HOLDERS = ['tool_result', 'search_result']
-/** The kinds of parts that refer to nothing that counts. */
+/** Types of parts that refer to nothing outside the body. */
 export const PARTS: readonly string[] = [...IMAGES, ...WHOLE, ...HOLDERS]
-/** Members of a file's part that have its content, and those that only describe it. */
+/** Members of a file part that contain its content, and members that only describe it. */
 const CONTENT = ['data', 'file_data']
 const DESCRIPTION = [
   ...['type', 'format', 'media_type', 'mime_type', 'detail', 'ttl'],
   ...['filename', 'name', 'title', 'context'],
 ]
-/** Tools that the caller describes, and no provider has. */
+/** Types of tools that the caller runs, not the provider. */
 const OWN_TOOLS: readonly unknown[] = [undefined, null, 'function', 'custom']
-/** Items of a response that are in the body as a whole. */
+/** Types of response items that are in the body as a whole. */
 export const ITEMS: readonly string[] = ['message', 'function_call', 'function_call_output', 'reasoning']
 
-/** A bound that is no less than `reported` where that is possible; Infinity where only the window of the model is one. */
+/** An upper bound of the prompt's tokens, at least `reported` where possible; Infinity if only the window bounds it. */
 export function promptTokensMax(
   bytes: Buffer,
   { start, end }: Span,
@@ -54,7 +54,7 @@ export function promptTokensMax(
   return reported <= least ? least : least + beyondBytes(parsed(bytes, start, end), path, inputs)
 }
 
-/** Whether a valid body has parts in its prompt that only the server sees. */
+/** Whether a valid body's prompt has parts that only the server sees. */
 export function hasUnseen(bytes: Buffer, { start, end }: Span, path: EndpointPath): boolean {
   return beyondBytes(parsed(bytes, start, end), path, 1) === UNSEEN
 }
@@ -90,7 +90,7 @@ function ofItems(items: readonly unknown[]): number {
   })
 }
 
-/** One side of pairs, or the texts of a list: each text of the other side goes with it. */
+/** Tokens beyond the bytes for one side of pairs, or for documents: the server repeats each for every other text. */
 function ofDocuments(documents: readonly unknown[], inputs: number): number {
   const times = Math.ceil(inputs / Math.max(1, documents.length))
   const own = sumOver(documents, (document) => {
@@ -117,11 +117,11 @@ function ofPart(part: unknown): number {
   return isOne(IMAGES, type) ? IMAGE_TOKENS : isInBody(part) ? FILE_TOKENS : UNSEEN
 }
 
-/** Whether a part has its content, and no text that may be an address or an ID. */
+/** Whether a part contains its content, and no text that may be an address or an ID. */
 function isInBody(part: unknown): boolean {
   let hasContent = false
   let isElsewhere = false
-  // Visits every member, however deep.
+  // JSON.stringify visits every member, however deep.
   JSON.stringify(part, (name, value: unknown) => {
     if (typeof value !== 'string') return value
     const isContent = isOne(CONTENT, name) ? !/^[\w+.-]+:\/\//.test(value) : value.startsWith('data:')
@@ -140,7 +140,7 @@ function sumOver(values: readonly unknown[], tokensOf: (value: unknown) => numbe
   return values.reduce<number>((sum, value) => sum + tokensOf(value), 0)
 }
 
-/** A single value is a list of one. */
+/** The value as a list; a single value becomes a list of one. */
 function list(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : [value ?? []].flat()
 }

@@ -13,65 +13,65 @@ import { promptSpan } from './line-scan-body.ts'
 export interface Sharing {
   /** The bytes of all prompts. */
   prompt_bytes: number
-  /** The bytes among them with which an earlier line begins as well. */
+  /** The bytes that repeat the beginning of an earlier line's prompt. */
   shared_bytes: number
-  /** The same, where such a line is among the NEAR_BYTES before: what a cache saves in the order of the file. */
+  /** Shared bytes that repeat a prompt among the NEAR_BYTES before: a cache saves these in the order of the file. */
   near_bytes: number
-  /** Lines that share so many bytes of their prompts should follow each other; 0: the order of the file is as good. */
+  /** Bytes of a beginning by which lines should be ordered; 0: the order of the file is as good. */
   depth: number
-  /** The order in which chunks should be claimed; absent for that of the file. */
+  /** The order in which workers should claim the chunks; absent: the order of the file. */
   chunks?: number[]
-  /** Lines that begin alike are in any chunks, whatever their order. */
+  /** Whether lines with equal beginnings are far apart in any order of chunks. */
   isScattered?: true
 }
 
-/** Bytes of a beginning: from some 60 tokens to 16,000. */
+/** Lengths of beginnings in bytes, from some 60 tokens to 16,000. */
 const DEPTHS = [256, 384, 512, 704, 1024, 1472, 2048, 2880, 4096, 8192, 16_384, 32_768, 65_536]
-/** The size that a server's cache is taken to have: some 65,000 tokens of prompts. */
+/** Bytes of prompts that a server's cache is assumed to hold: some 65,000 tokens. */
 const NEAR_BYTES = 256 * 1024
-/** The sample of a depth: at first, for each chunk more, and at most. */
+/** The sample size of a depth: at first, added for each chunk, and at most. */
 const GROUPS_FIRST = 128
 const GROUPS_PER_CHUNK = 3
 const GROUPS_MAX = 1024
-/** Lines of the sample that say where chunks belong: fewer would make an order of chance. */
+/** Sampled lines needed to place a chunk: fewer would make a random order. */
 const LINES_PER_PLACE_MIN = 4
 const CHUNKS_PER_GROUP_MAX = 64
-/** So many chunks in the order of claims are open at the same time. */
+/** The number of chunks that are assumed open at the same time. */
 const OPEN_CHUNKS = 4
-/** The least that another order of lines has to save, as a share of the prompts. */
+/** The least share of the prompts' bytes that another order of lines has to save. */
 const WORTH = 0.02
-/** By how much another order of chunks has to be better: in a sample, one is by chance. */
+/** The least gain in reach of another order of chunks: in a sample, smaller gains are chance. */
 const REACH_MIN = 0.1
-/** Lines are scattered where fewer of them have one with their beginning in a chunk beside theirs. */
+/** The reach below which lines count as scattered. */
 const REACH_SCATTERED = 0.8
 
-/** Lines that begin alike. */
+/** The lines with one beginning. */
 interface Group {
-  /** By depth, down to its own at least. */
+  /** Signatures and hashes of the beginning, by depth, at least down to its own. */
   signatures: Int32Array
   hashes: Int32Array
   count: number
-  /** Lines near the one before. */
+  /** The number of lines within NEAR_BYTES of the previous one. */
   near: number
-  /** Lines in the chunk of the one before. */
+  /** The number of lines in the same chunk as the previous one. */
   same: number
-  /** The place of the last line, among the bytes of all prompts. */
+  /** The offset of the last line, among the bytes of all prompts. */
   at: number
-  /** Where the first line is in the file, in chunks. */
+  /** The position of the first line in the file, in chunks. */
   first: number
-  /** The first CHUNKS_PER_GROUP_MAX, ascending. */
+  /** The first CHUNKS_PER_GROUP_MAX chunks, ascending. */
   chunks: number[]
 }
 
 export class SharedBeginnings {
   readonly #levels = DEPTHS.map(() => new Level())
-  /** The signatures of the line that is added, by depth. */
+  /** The signatures of the current line, by depth. */
   readonly #signatures = new Int32Array(DEPTHS.length)
   #bytes = 0
   #model: string | null = null
   #modelHash = 0
 
-  /** `position`: where the line is in the file, in chunks, of which the last is `chunk`. */
+  /** Adds a line of `chunk`, the last chunk so far. `position`: the line's place in the file, in chunks. */
   add(line: InputLine, chunk: number, position: number): void {
     const { body, bytes } = line
     if (body.endpoint.usage.output === null) return
@@ -125,7 +125,7 @@ export class SharedBeginnings {
     }
   }
 
-  /** Drops half of the sample of a depth: by signatures, of the least depth that tells `least` beginnings apart, or by hashes. */
+  /** Drops half of the sample of a depth: by signatures of the first depth with `least` beginnings, or else by hashes. */
   #halve(depth: number, least: number): void {
     const to = this.#levels.findIndex(
       (level, i) => i <= depth && level.groups.size >= least && level.isHalvedBySignatures(i),
@@ -147,7 +147,7 @@ export class SharedBeginnings {
       const { any, near } = level.shares()
       sharing.shared_bytes += Math.round(any * level.bytes)
       sharing.near_bytes += Math.round(near * level.bytes)
-      // Of lines with this beginning, what those save that have none near.
+      // The bytes that lines could save which repeat this beginning, but not near an earlier line.
       const saved = (any - near) * level.lines * DEPTHS[i]!
       if (saved <= most) continue
       most = saved
@@ -164,34 +164,34 @@ export class SharedBeginnings {
 }
 
 interface Place {
-  /** Bytes of prompts before it. */
+  /** Bytes of prompts before the line. */
   at: number
   chunk: number
   position: number
 }
 
-/** The beginnings of one depth. */
+/** The sampled beginnings of one depth. */
 class Level {
-  /** By their hashes. */
+  /** The groups by the hash of their beginning. */
   readonly groups = new Map<number, Group>()
-  /** In the sample are beginnings whose signature, and whose hash, have no bit of these. */
+  /** Bits that must be zero in the signature and in the hash of a sampled beginning. */
   signatureMask = 0
   hashMask = 0
-  /** Lines with so long a prompt, and the bytes that the depth adds to the one before, of all of them. */
+  /** The lines whose prompts reach this depth, and the sum of their bytes between the previous depth and this one. */
   lines = 0
   bytes = 0
-  /** By chunk, of lines with the beginning of an earlier line: how many chunks the first such line is before them. */
+  /** Sums by chunk: distances, in chunks, of repeated beginnings to their first; repeated; and new beginnings. */
   readonly #distances: number[] = []
   readonly #repeated: number[] = []
   readonly #fresh: number[] = []
 
-  /** A line that adds so many bytes, in the sample or not. */
+  /** Counts a line, sampled or not, with its bytes between the depths. */
   count(bytes: number): void {
     this.lines++
     this.bytes += bytes
   }
 
-  /** A line with a beginning of the sample; false where it is the first. */
+  /** Adds a line to the group of its beginning; false if there is none yet. */
   add(hash: number, { at, chunk, position }: Place): boolean {
     while (this.#fresh.length <= chunk)
       for (const counts of [this.#distances, this.#repeated, this.#fresh]) counts.push(0)
@@ -214,7 +214,7 @@ class Level {
     this.groups.set(hash, { ...of, count: 1, near: 0, same: 0, at, first: position, chunks: [chunk] })
   }
 
-  /** Whether about half of its beginnings have the next bit of signatures. */
+  /** Whether the next bit of signatures divides the groups about in half. */
   isHalvedBySignatures(depth: number): boolean {
     const mask = 2 * this.signatureMask + 1
     let kept = 0
@@ -226,7 +226,7 @@ class Level {
     for (const [hash, group] of this.groups) if (!isKept(group)) this.groups.delete(hash)
   }
 
-  /** The share of the lines whose beginning an earlier line has, and one that is near. */
+  /** The share of sampled lines that repeat an earlier beginning, and the share near an earlier one. */
   shares(): { any: number; near: number } {
     const sums = { lines: 0, repeated: 0, near: 0 }
     for (const { count, near } of this.groups.values()) {
@@ -238,7 +238,7 @@ class Level {
     return { any: sums.repeated / lines, near: sums.near / lines }
   }
 
-  /** All chunks, each beside those that its beginnings were in first. */
+  /** All chunks, each placed near the chunks in which its beginnings occur first. */
   order(chunkCount: number): number[] {
     const places: number[] = []
     let [distances, repeated, fresh] = [0, 0, 0]
@@ -254,7 +254,7 @@ class Level {
     return Array.from(places, (_, chunk) => chunk).sort((a, b) => places[a]! - places[b]! || a - b)
   }
 
-  /** In this order of the chunks, the share of the lines that are open at the same time as one with their beginning. */
+  /** The reach of an order of chunks: the share of repeated beginnings whose previous chunk is still open. */
   reach(order: readonly number[]): number {
     const ranks: number[] = []
     for (const [rank, chunk] of order.entries()) ranks[chunk] = rank
@@ -269,7 +269,7 @@ class Level {
   }
 }
 
-/** A hash of some words of the bytes. */
+/** A hash of every `step`-th word of the bytes. */
 function sign(seed: number, bytes: Buffer, from: number, to: number, step: number): number {
   let hash = seed
   for (let at = from; at + 4 <= to; at += step) {
