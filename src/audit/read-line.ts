@@ -61,6 +61,17 @@ async function inputLine(
 
 const NULL = Buffer.from('null')
 
+/** The line as the input file has it; undefined where that is gone, or has no such line. */
+export async function readInput(
+  ports: ReadPorts,
+  batch: BatchRow,
+  line: number,
+): Promise<Buffer | undefined> {
+  const chunk = await readChunkOfLine(ports.db, batch.id, line)
+  const content = await readVisibleInput(ports.db, batch, ports.now)
+  return chunk && (await inputLine(ports, chunk, content, line))
+}
+
 /** `null` where there is no stored text. */
 function around(sealed: SealedBlobs, head: Buffer, stored: Span | null, tail: Buffer): LineRecordText {
   const size = stored === null ? NULL.length : stored.range.end - stored.range.start

@@ -12,7 +12,7 @@ import { deleteProjectedSpend } from '../store/ledger.ts'
 import { pauseBatch, resumeBatch } from '../store/pauses.ts'
 import { stopRemoteBatches } from '../store/remote-batches.ts'
 import { insertRow, lockRow, readOwn, readRow, updateRows } from '../store/rows.ts'
-import type { BatchRow } from '../store/schema.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
 import { releaseInput } from './remove-file.ts'
@@ -134,16 +134,38 @@ export async function cancelBatch(
 export async function cancelLine(tx: Writer, batch_id: string, line: number): Promise<void> {
   const chunk = await readChunkOfLine(tx, batch_id, line)
   if (!chunk || chunk.state === 'sealed') return
-  const { idx } = chunk
-  const cancelled = new Set<number>(
-    JSON.parse((await lockRow(tx, 'chunks', { batch_id, idx }))?.cancelled_lines ?? '[]'),
-  )
-  await updateRows(tx, 'chunks', { batch_id, idx })
-    .set({ cancelled_lines: JSON.stringify([...cancelled.add(line)]) })
-    .execute()
-  await wake(tx, { batch_id, idx }).execute()
+  await markLine(tx, chunk, line, 'cancelled_lines')
+  await wake(tx, { batch_id, idx: chunk.idx }).execute()
   await updateRows(tx, 'batches', { id: batch_id })
     .set((eb) => ({ line_cancels: eb('line_cancels', '+', 1) }))
+    .execute()
+}
+
+/** Cancels the line, and no longer shows it as a background response; its record and its content stay with its batch. */
+export async function deleteResponse(tx: Writer, batch_id: string, line: number): Promise<void> {
+  const chunk = await readChunkOfLine(tx, batch_id, line)
+  if (!chunk || isResponseDeleted(chunk, line)) throw new ApiError('request_not_found')
+  await cancelLine(tx, batch_id, line)
+  await markLine(tx, chunk, line, 'deleted_lines')
+}
+
+export function isResponseDeleted({ deleted_lines }: Pick<ChunkRow, 'deleted_lines'>, line: number): boolean {
+  return linesIn(deleted_lines).includes(line)
+}
+
+function linesIn(stored: string | null | undefined): number[] {
+  return JSON.parse(stored ?? '[]')
+}
+
+async function markLine(
+  tx: Writer,
+  { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
+  line: number,
+  list: 'cancelled_lines' | 'deleted_lines',
+): Promise<void> {
+  const marked = new Set(linesIn((await lockRow(tx, 'chunks', { batch_id, idx }))?.[list])).add(line)
+  await updateRows(tx, 'chunks', { batch_id, idx })
+    .set({ [list]: JSON.stringify([...marked]) })
     .execute()
 }
 

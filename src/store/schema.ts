@@ -271,6 +271,8 @@ export const TABLES = {
     input_blob: text().optional(),
     /** JSON of the numbers of its lines that were cancelled one by one. */
     cancelled_lines: text().optional(),
+    /** The same of those that were deleted as background responses. */
+    deleted_lines: text().optional(),
     completed: counter(),
     failed: counter(),
     cost_nanos: counter(),

@@ -1,7 +1,7 @@
 // Describes background responses, in the form of OpenAI's Responses API.
 import { type Static, Type } from 'typebox'
 import { Metadata } from './batch.ts'
-import { flag, maybe, maybeText, object, oneOf, orNull, text, timestamp } from './shape.ts'
+import { deletedOf, flag, maybe, maybeText, object, oneOf, orNull, text, timestamp } from './shape.ts'
 
 export const CreateResponse = Type.Object(
   {
@@ -37,5 +37,25 @@ export const BackgroundResponse = object('BackgroundResponse', {
   metadata: Type.Record(Type.String(), Type.String()),
   usage: Type.Unknown({ description: 'As the server reported it; null until it has completed.' }),
 })
+
+export const DeletedResponse = deletedOf('response', 'DeletedResponse')
+
+export const InputItem = Type.Object(
+  { id: Type.String(), type: Type.String() },
+  { title: 'InputItem', description: 'As the request has it.', additionalProperties: true },
+)
+
+/** What the client sent as `input`, as items; those without an ID get that of their place. */
+export function inputItems(id: string, input: unknown): (Static<typeof InputItem> & object)[] {
+  const items: unknown[] = Array.isArray(input) ? input : [{ role: 'user', content: input }]
+  return items.map((item, i) => {
+    const { content, ...rest } = Object(item)
+    const parts = typeof content === 'string' ? [{ type: 'input_text', text: content }] : content
+    return {
+      ...{ id: `${id.replace('resp_', 'msg_')}_${i}`, type: 'message', ...rest },
+      ...(parts !== undefined && { content: parts }),
+    }
+  })
+}
 
 export type BackgroundResponse = Static<typeof BackgroundResponse> & Record<string, unknown>

@@ -1,6 +1,7 @@
 // Requests that come one at a time: each is a line of a batch that gathers them.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import OpenAI from 'openai'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, TestService, type WireBatch, type WireFile } from '../service.ts'
 
@@ -209,6 +210,16 @@ test('a background response is a single request to its endpoint, in the form of 
     upstream.calls.map(({ path, bytes }) => [path, bytes.toString()]),
     [['/v1/responses', '{"model":"m","input":"a","temperature":1.0}']],
   )
+  const { responses } = new OpenAI({ apiKey: service.key, baseURL: `${service.url}/v1` })
+  const { data: items } = await responses.inputItems.list(queued.id)
+  assert.partialDeepStrictEqual(items, [{ role: 'user', content: [{ type: 'input_text', text: 'a' }] }])
+  await responses.delete(queued.id)
+  for (const gone of [
+    responses.retrieve(queued.id),
+    responses.delete(queued.id),
+    responses.cancel(queued.id),
+  ])
+    await assert.rejects(gone, { status: 404 })
   const live = await service.request('POST', '/v1/responses', { model: 'm', input: 'a' })
   assert.equal(live.status, 400)
   assert.match(await live.text(), /Set `background` to true/)

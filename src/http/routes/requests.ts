@@ -70,6 +70,7 @@ export function lineReader({ store, sealed, clock, models, readLineRecord, wake 
 
   return {
     find,
+    placeOf,
     async readLine(caller: Caller, id: string): Promise<LineRecord> {
       const record = await find(caller, id)
       if (!('text' in record)) return record

@@ -2,7 +2,7 @@
 // /v1/responses for clients of OpenAI's Responses API, whose background responses are such requests.
 import { createHash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { PENDING_LINE } from '../../audit/read-line.ts'
+import { PENDING_LINE, readInput } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { defaultWindow, durationMs } from '../../domain/days.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
@@ -14,10 +14,20 @@ import { type Gathered, GatheredRequests, RequestLines } from '../../intake/gath
 import { withoutMembers } from '../../intake/inline-lines.ts'
 import { Names } from '../../jsonl/json-scan.ts'
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan.ts'
+import { deleteResponse, isResponseDeleted } from '../../lifecycle/batch.ts'
+import { readChunkOfLine } from '../../store/chunks.ts'
 import { CreateRequest, type Metadata } from '../../wire/batch.ts'
 import { LineRecord, type RequestStatus } from '../../wire/request-record.ts'
-import { BackgroundResponse, CreateResponse } from '../../wire/response.ts'
+import {
+  BackgroundResponse,
+  CreateResponse,
+  DeletedResponse,
+  InputItem,
+  inputItems,
+} from '../../wire/response.ts'
+import { listOf, PageQuery } from '../../wire/shape.ts'
 import { type Caller, planOf } from '../access/caller.ts'
+import { readPage } from '../object-routes.ts'
 import {
   type CallKey,
   headerText,
@@ -26,7 +36,7 @@ import {
   sendOnce,
   storeTogether,
 } from '../request/idempotency.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { CreateHeaders, ENTITY_CHARACTERS_MAX, ownerOf } from './create-batch.ts'
 import { lineReader } from './requests.ts'
 
@@ -51,7 +61,7 @@ interface Accepted {
 
 export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
   const { store, sealed, clock, models, plans, idempotency, wake, line_bytes_max } = deps
-  const { readLine, cancel } = lineReader(deps)
+  const { placeOf, readLine, cancel } = lineReader(deps)
   const lines = new RequestLines()
   const gathered = new GatheredRequests<Accepted>(
     { store, sealed, clock, models, wake, rules: deps.gather },
@@ -62,6 +72,15 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
         now,
       ),
   )
+
+  /** The ID of its request. Throws request_not_found, also where the response was deleted. */
+  async function idOfResponse(caller: Caller, response_id: string): Promise<string> {
+    const id = requestIdOf(response_id)
+    const { batch, line } = await placeOf(caller, id)
+    const chunk = await readChunkOfLine(store.read, batch.id, line)
+    if (chunk && isResponseDeleted(chunk, line)) throw new ApiError('request_not_found')
+    return id
+  }
 
   async function accept(request: FastifyRequest, caller: Caller, reply: FastifyReply, order: Order) {
     const { endpoint, body, window, custom_id = request.id, metadata, call, status, show } = order
@@ -165,7 +184,49 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     answer: BackgroundResponse,
     errors: ['request_not_found'],
     async handler(request, caller) {
-      return shownResponse(await readLine(caller, requestIdOf(request.params.response_id)))
+      return shownResponse(await readLine(caller, await idOfResponse(caller, request.params.response_id)))
+    },
+  })
+
+  route(app, 'GET /v1/responses/:response_id/input_items', {
+    access: ['files:read'],
+    operation: 'listInputItems',
+    summary: 'List the input of a background response',
+    answer: listOf(InputItem),
+    errors: ['request_not_found'],
+    query: PageQuery,
+    async handler(request, caller) {
+      const { response_id } = request.params
+      const { batch, line } = await placeOf(caller, await idOfResponse(caller, response_id))
+      const ports = { db: store.read, sealed, now: clock.now() }
+      const text = found(await readInput(ports, batch, line), 'request_not_found')
+      const items = inputItems(response_id, JSON.parse(text.toString()).body.input)
+      return await readPage(request.query, {
+        find: async (id) => items.find((item) => item.id === id),
+        async list({ limit, order, behind }) {
+          const sorted = order === 'asc' ? items : items.toReversed()
+          const from = sorted.findIndex(({ id }) => id === behind) + 1
+          return { rows: sorted.slice(from, from + limit), lookedTo: null }
+        },
+        show: (item) => item,
+      })
+    },
+  })
+
+  route(app, 'DELETE /v1/responses/:response_id', {
+    access: ['batches:write'],
+    operation: 'deleteResponse',
+    summary: 'Delete a background response',
+    description:
+      'It is cancelled where it has not ended, and no longer found as a response. Its record, and its content until that of its batch is deleted, stay as those of a request.',
+    answer: DeletedResponse,
+    errors: ['request_not_found'],
+    async handler(request, caller) {
+      const id = request.params.response_id
+      const { batch, line } = await placeOf(caller, requestIdOf(id))
+      await store.write((tx) => deleteResponse(tx, batch.id, line))
+      wake()
+      return { id, object: 'response' as const, deleted: true as const }
     },
   })
 
@@ -177,7 +238,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     answer: BackgroundResponse,
     errors: ['request_not_found'],
     async handler(request, caller) {
-      const id = requestIdOf(request.params.response_id)
+      const id = await idOfResponse(caller, request.params.response_id)
       await cancel(caller, id)
       return shownResponse(await readLine(caller, id))
     },
