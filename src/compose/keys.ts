@@ -8,18 +8,18 @@ import { makeFolder } from '../blobs/folders.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/shell.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type Config } from '../config/config.ts'
-import {
-  COMPAT_MODES,
-  type CompatMode,
-  NO_SECRET,
-  PROJECT_SCOPES,
-  revocationId,
-  SCOPES,
-} from '../domain/api-key.ts'
+import { COMPAT_MODES, type CompatMode, PROJECT_SCOPES, SCOPES } from '../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../domain/clock.ts'
 import { namesIn } from '../domain/text.ts'
-import { type KeyWithProject, listKeys, listProjects, readKey, revokeKey } from '../store/projects.ts'
-import { insertOnce, readRow } from '../store/rows.ts'
+import {
+  type KeyWithProject,
+  listKeys,
+  listProjects,
+  readKey,
+  revokeKey,
+  revokeTokens,
+} from '../store/projects.ts'
+import { readRow } from '../store/rows.ts'
 import { assertDatabaseExists, type OpenStore, openDatabase } from './stores.ts'
 
 const PLAN = 'payg'
@@ -56,21 +56,10 @@ export async function keys(config: Config, makes: boolean): Promise<KeyRing> {
       if (issuer === undefined) throw new Failure('no tokens are accepted: the configuration has no auth.jwt')
       const [owner] = await listProjects(store.read)
       if (!owner) throw new Failure('the database has no project yet; start the service first')
-      const now = store.clock.now()
-      return await store.write((tx) =>
-        insertOnce(tx, 'api_keys', {
-          id: revocationId(issuer, claim, value),
-          name: `${claim === 'sub' ? 'subject' : 'token'} ${value}`,
-          ...{
-            project_id: owner.id,
-            issuer,
-            secret_sha256: NO_SECRET,
-            scopes: '[]',
-            created: now,
-            revoked_at: now,
-          },
-        }),
+      const { isFirst } = await store.write((tx) =>
+        revokeTokens(tx, { issuer, claim, value, project_id: owner.id }, store.clock.now()),
       )
+      return isFirst
     },
     [Symbol.asyncDispose]: () => store.close(),
   }

@@ -318,6 +318,8 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
 export interface RouteDependencies extends ServiceDependencies {
   /** Says who a trusted proxy has signed in; undefined where none is configured. */
   proxyIdentity: ProxyIdentity | undefined
+  /** The issuer of tokens; null where none are accepted. */
+  issuer: string | null
   /** Counts a call against the rate limits; the server does so itself where a call comes with a key. */
   countCall: (caller: Caller, reply: FastifyReply) => Promise<void>
   idempotency: Idempotency

@@ -66,7 +66,7 @@ const ROUTES: readonly ((app: App, deps: RouteDependencies) => void)[] = [
 
 export function addRoutes(
   app: App,
-  service: ServiceDependencies & Pick<RouteDependencies, 'proxyIdentity' | 'countCall'>,
+  service: ServiceDependencies & Pick<RouteDependencies, 'proxyIdentity' | 'issuer' | 'countCall'>,
 ): void {
   const deps: RouteDependencies = {
     ...service,

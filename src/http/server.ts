@@ -388,7 +388,7 @@ export function buildServer(deps: ServerDependencies): App {
 
   routes.watch(app)
   app.decorate('routeTable', routes)
-  addRoutes(app, { ...deps, proxyIdentity, countCall })
+  addRoutes(app, { ...deps, proxyIdentity, issuer: deps.jwt?.issuer ?? null, countCall })
   return app
 }
 

@@ -1,6 +1,6 @@
 // Projects own everything; a project has the plan.
 import { sql } from 'kysely'
-import { IDENTITY_ID, isIdentity } from '../domain/api-key.ts'
+import { IDENTITY_ID, isIdentity, NO_SECRET, revocationId } from '../domain/api-key.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import { deleteRows, exactSum, insertOnce, insertRow, putRows, selectRows, updateRows } from './rows.ts'
@@ -112,6 +112,27 @@ export async function putIdentity(
 ): Promise<void> {
   const { id } = await ensureProject(tx, project)
   await putRows(tx, 'api_keys', [{ ...identity, project_id: id }], ['scopes'])
+}
+
+export interface TokenRevocation {
+  issuer: string
+  /** A subject, in all projects, or the ID of one token. */
+  claim: 'sub' | 'jti'
+  value: string
+  /** Lists the row; tokens of all projects are refused. */
+  project_id: string
+}
+
+/** The ID of the row that revokes tokens, and whether it is new. */
+export async function revokeTokens(
+  tx: Writer,
+  { issuer, claim, value, project_id }: TokenRevocation,
+  now: number,
+): Promise<{ id: string; isFirst: boolean }> {
+  const id = revocationId(issuer, claim, value)
+  const name = `${claim === 'sub' ? 'subject' : 'token'} ${value}`
+  const row = { id, project_id, name, issuer, secret_sha256: NO_SECRET, scopes: '[]' }
+  return { id, isFirst: await insertOnce(tx, 'api_keys', { ...row, created: now, revoked_at: now }) }
 }
 
 /** Whether one of these rows is there and revoked. */

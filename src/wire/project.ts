@@ -70,6 +70,19 @@ export const CreateApiKey = object('CreateApiKey', {
   ),
 })
 
+export const RevokeTokens = object('RevokeTokens', {
+  subject: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 255,
+      description: 'Every token with this `sub`, in all projects.',
+    }),
+  ),
+  token_id: Type.Optional(
+    Type.String({ minLength: 1, maxLength: 1024, description: 'The one token with this `jti`.' }),
+  ),
+})
+
 export const ProjectObject = object('Project', {
   id: text('Begins with `proj_`.'),
   object: Type.Literal('project'),

@@ -6,9 +6,7 @@ import { describe, test } from 'node:test'
 import { exportJWK, exportSPKI, generateKeyPair, type JWTPayload, SignJWT, UnsecuredJWT } from 'jose'
 import { type Listening, listen } from '../../../test/support/listen.ts'
 import { type Answer, type TestServer, testServer } from '../../../test/support/test-server.ts'
-import { NO_SECRET, revocationId } from '../../domain/api-key.ts'
 import { revokeKey } from '../../store/projects.ts'
-import { insertOnce } from '../../store/rows.ts'
 import type { ServerDependencies } from '../server.ts'
 import type { JwtRules } from './jwt-identity.ts'
 
@@ -287,16 +285,14 @@ describe('a revoked token', () => {
   test('is not accepted by its ID, its subject, or the row of its subject in a project', async () => {
     await using w = await world()
     const { store, clock } = w.server.deps
-    const revoke = async (claim: 'sub' | 'jti', value: string): Promise<void> => {
-      const row = { id: revocationId(ISSUER, claim, value), project_id: w.server.key.project_id, name: value }
-      const at = { created: clock.now(), revoked_at: clock.now() }
-      await store.write((tx) =>
-        insertOnce(tx, 'api_keys', { ...row, ...at, issuer: ISSUER, secret_sha256: NO_SECRET, scopes: '[]' }),
-      )
-    }
+    const { key: operator } = await w.server.issue({ scopes: ['operator'] })
+    const revoke = (body: object, key = operator): Promise<Answer> =>
+      w.server.call('POST', '/v1/keys/revoke-tokens', { key, body })
     const one = await w.token({ jti: 'one' })
     const two = await w.token({ jti: 'two' })
-    await revoke('jti', 'one')
+    const { json: revoked } = await revoke({ token_id: 'one' })
+    assert.deepEqual([revoked.name, revoked.issuer, revoked.scopes], ['token one', ISSUER, []])
+    assert.equal(revoked.revoked_at, w.now())
     assert.equal((await w.get(one)).outcome, '401 invalid_api_key')
     assert.equal((await w.get(two)).outcome, '200')
     const session = await w.get(two, '/console/session')
@@ -308,8 +304,19 @@ describe('a revoked token', () => {
     await w.server.issue({ project: 'other' })
     const elsewhere = await w.token({ project: 'other' })
     assert.equal((await w.get(elsewhere)).outcome, '200', 'in another project it has a row of its own')
-    await revoke('sub', SUBJECT)
+    assert.equal((await revoke({ subject: SUBJECT }, w.server.key.key)).outcome, '403 missing_scope')
+    const { request_id, json: subject } = await revoke({ subject: SUBJECT })
     assert.equal((await w.get(elsewhere)).outcome, '401 invalid_api_key')
+    const record = await w.get(w.server.key.key, `/v1/requests/${request_id}`)
+    assert.match(JSON.stringify(record.json.response), /subject system:serviceaccount:team-a:etl/)
+    await w.server.clock.advance(60_000)
+    assert.deepEqual((await revoke({ subject: SUBJECT })).json, subject, 'asked again, it changes nothing')
+    for (const wrong of [{}, { subject: 'a', token_id: 'b' }, { subject: '' }])
+      assert.equal((await revoke(wrong)).outcome, '400 invalid_request')
+    await using other = await testServer()
+    const { key } = await other.issue({ scopes: ['operator'] })
+    const none = await other.call('POST', '/v1/keys/revoke-tokens', { key, body: { subject: 'a' } })
+    assert.match(String(none.error.message), /no `auth.jwt`/)
   })
 
   test('ends its stream of live updates, as one that has expired does', async () => {

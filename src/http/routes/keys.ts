@@ -7,19 +7,22 @@ import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { shownRetention } from '../../domain/retention.ts'
 import { namesIn } from '../../domain/text.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
-import { type KeyWithProject, listKeysPage, readKey, revokeKey } from '../../store/projects.ts'
+import { type KeyWithProject, listKeysPage, readKey, revokeKey, revokeTokens } from '../../store/projects.ts'
 import { readRow } from '../../store/rows.ts'
 import type { Reader } from '../../store/store.ts'
 import { RETENTION_RULES } from '../../wire/batch.ts'
 import { AMOUNT_RULES, type LimitObject } from '../../wire/limit.ts'
-import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/project.ts'
+import { ApiKeyObject, CreateApiKey, NewApiKey, RevokeTokens } from '../../wire/project.ts'
 import { maybeText } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { addLimit } from './limits.ts'
 
-export function keyRoutes(app: App, { store, clock, region, plans, models }: RouteDependencies): void {
+export function keyRoutes(
+  app: App,
+  { store, clock, region, plans, models, issuer }: RouteDependencies,
+): void {
   objectRoutes(app, '/v1/keys/:key_id', {
     access: ['keys:read', 'operator'],
     shape: ApiKeyObject,
@@ -91,6 +94,29 @@ export function keyRoutes(app: App, { store, clock, region, plans, models }: Rou
       const row = await readKey(store.read, id)
       if (!row) throw new Error(`the key ${id} was not stored`)
       return { ...showKey(row), key, ...(made && { limit: made }) }
+    },
+  })
+
+  route(app, 'POST /v1/keys/revoke-tokens', {
+    access: ['operator'],
+    operation: 'revokeTokens',
+    summary: 'Revoke tokens of the issuer (`auth.jwt`), in all projects',
+    description:
+      'From the next call on they are not accepted, whether their subject has called before or not. The answer is the row that says so, which is listed among the keys; asking again changes nothing. There is no way back: the issuer gives out another subject or another token.',
+    answer: ApiKeyObject,
+    rules: { body: { allOf: [{ oneOf: [{ required: ['subject'] }, { required: ['token_id'] }] }] } },
+    body: RevokeTokens,
+    async handler({ body: { subject, token_id } }, { project_id }) {
+      const value = subject ?? token_id
+      if (value === undefined || (subject !== undefined && token_id !== undefined))
+        throw invalidParam('subject', 'Name a `subject` or a `token_id`, one of the two.')
+      if (issuer === null)
+        throw new ApiError('invalid_request', 'This service accepts no tokens: it has no `auth.jwt`.')
+      const claim = subject === undefined ? 'jti' : 'sub'
+      return await store.write(async (tx) => {
+        const { id } = await revokeTokens(tx, { issuer, claim, value, project_id }, clock.now())
+        return showKey(found(await readKey(tx, id), 'key_not_found'))
+      })
     },
   })
 
