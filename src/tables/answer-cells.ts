@@ -15,14 +15,14 @@ interface AnswerField extends Column {
 
 export interface AnswerSchema {
   schema: object
-  /** A column for each property, in the order of the schema. */
+  /** The columns of the answers: one for each property, in the order of the schema. */
   fields: readonly AnswerField[]
 }
 
-/** Every row has every column: with more of them, a small schema would make a large table. */
+/** The most columns of a schema: every row has every column, so a small schema could make a large table. */
 export const FIELDS_MAX = 1_000
 
-/** Null where it is not the schema of an object with properties, or has more of them than FIELDS_MAX. */
+/** Reads a JSON Schema; null unless it is an object's with at most FIELDS_MAX properties. */
 export function answerSchema(schema: unknown): AnswerSchema | null {
   if (!isRecord(schema) || !isRecord(schema.properties)) return null
   const { properties, required: names = [] } = schema
@@ -38,7 +38,7 @@ export function answerSchema(schema: unknown): AnswerSchema | null {
   return { schema, fields }
 }
 
-/** A longer schema names no columns. */
+/** The longest schema in bytes that gives the columns their names. */
 const VALUE_BYTES_MAX = 1024 * 1024
 const pathOf = (...names: readonly string[]): Names<string>[] => names.map((name) => new Names(name))
 const SCHEMA_PATHS = [
@@ -47,15 +47,15 @@ const SCHEMA_PATHS = [
 ]
 const INPUT_PATH = pathOf('body', 'input')
 
-/** A vector, in place of a caller's schema; no answer is checked by it. */
+/** The columns of a vector, in place of a caller's schema; answers are not checked by it. */
 export const EMBEDDING: AnswerSchema = {
   schema: {},
   fields: [{ name: 'embedding', type: { items: 'float' }, required: true, nullable: false }],
 }
 
 /**
- * The columns of the answers of a batch: those of the schema that its first request asks by, or a vector. Undefined where
- * an answer is one cell. `request` is null once the input was deleted.
+ * The columns of a batch's answers: the fields of the schema in its first request, or a vector. Undefined where an
+ * answer is one cell. `request` is null once the input was deleted.
  */
 export function formOfAnswers(endpoint: string, request: Buffer | null): AnswerSchema | undefined {
   if (endpoint === EMBEDDINGS) return request === null || asksOneVector(request) ? EMBEDDING : undefined
@@ -64,7 +64,7 @@ export function formOfAnswers(endpoint: string, request: Buffer | null): AnswerS
   return found.find((schema) => schema !== null) ?? undefined
 }
 
-/** An input of several texts has several vectors. */
+/** Whether a request embeds one text: several texts have several vectors. */
 function asksOneVector(request: Buffer): boolean {
   const input = valueAt(request, INPUT_PATH)
   return !Array.isArray(input) || input.length === 1 || typeof input[0] === 'number'
@@ -88,10 +88,10 @@ function valueAt(line: Buffer, path: readonly Names<string>[]): unknown {
 }
 
 const SCALARS: readonly string[] = ['string', 'integer', 'number', 'boolean']
-/** References that lead to references, and choices within choices. */
+/** The depth to which references and choices of a schema are followed. */
 const FORMS_DEPTH_MAX = 8
 
-/** The schemas of which a value has one: those of `anyOf`, and what references lead to, as Pydantic writes optional fields and enums. */
+/** The alternative schemas of a value: `anyOf` and references, as Pydantic writes optional fields and enums. */
 function formsOf(field: unknown, root: object, depth = 0): unknown[] {
   if (!isRecord(field) || depth > FORMS_DEPTH_MAX) return [field]
   const { $ref, anyOf, oneOf, allOf } = field
@@ -102,7 +102,7 @@ function formsOf(field: unknown, root: object, depth = 0): unknown[] {
   return Array.isArray(choices) ? choices.flatMap((one) => formsOf(one, root, depth + 1)) : [field]
 }
 
-/** Undefined where the reference leads out of the schema, or nowhere. */
+/** Resolves a reference; undefined where it leads out of the schema, or nowhere. */
 function referenced(ref: string, root: object): unknown {
   const [start, ...names] = ref.split('/')
   if (start !== '#') return undefined
@@ -123,12 +123,12 @@ function typeOf(forms: readonly unknown[], root: object, level = 0): ColumnType 
   return 'json'
 }
 
-/** The schema of every item, if there is one. */
+/** The schema of all items of an array, if any. */
 function itemsOf(field: unknown): unknown {
   return isRecord(field) && !('prefixItems' in field) ? field.items : undefined
 }
 
-/** The types of a value; those of its choices, since an enum often has no type. */
+/** The types of a value, or of its choices, since an enum often has no type. */
 function kindsOf(field: unknown): readonly unknown[] {
   if (!isRecord(field)) return []
   const { type, enum: choices = 'const' in field ? [field.const] : undefined } = field
@@ -147,13 +147,13 @@ function isScalar(kind: unknown): kind is ColumnType {
 
 export interface AnswerColumns {
   columns: readonly Column[]
-  /** The cells of each result, in the order of `columns`. */
+  /** Makes the cells of each result, in the order of `columns`. */
   cells(results: readonly ResultRow[]): Promise<Cell[][]>
-  /** The cells of a row that has no answer, and why; null: nothing was asked. */
+  /** Makes the cells of a row without an answer. `error`: the reason; null: the row was not asked about. */
   failed(error: string | null): Cell[]
 }
 
-/** `prefix` begins the name of each column. With `check`, answers are checked by the whole schema. */
+/** Makes the columns of answers, named with `prefix`. With `check`, answers are checked by the whole schema. */
 export function answerColumns(
   schema: AnswerSchema | undefined,
   prefix: string,
@@ -162,7 +162,7 @@ export function answerColumns(
   const answer = schema?.fields ?? [{ name: 'answer', type: 'string' as const }]
   const named = [...answer, { name: 'error', type: 'string' as const }]
   const failed = (error: string | null): Cell[] => [...answer.map(() => null), error]
-  /** `json`: the text of an answer that fits its columns. */
+  /** The cells of a result; `json`: the text of an answer that fits its columns. */
   const cellsOf = ({ error, response }: ResultRow): { cells: Cell[]; json?: string } => {
     if (error) return { cells: failed(`${error.code}: ${error.message}`) }
     if (schema === EMBEDDING) {
@@ -192,7 +192,7 @@ export function answerColumns(
   }
 }
 
-/** Each batch of results with its cells. */
+/** Adds its cells to each group of results. */
 export async function* withCells(
   results: AsyncIterable<readonly ResultRow[]>,
   columns: AnswerColumns,
@@ -203,11 +203,11 @@ export async function* withCells(
   }
 }
 
-/** Null where there is none, or several. */
+/** The vector of an answer; null where there is none, or several. */
 function vectorOf(body: unknown): number[] | null {
   const [first, second] = isRecord(body) && Array.isArray(body.data) ? body.data : []
   const found: unknown = isRecord(first) && second === undefined ? first.embedding : undefined
-  // `encoding_format: base64`, little-endian.
+  // A vector with `encoding_format: base64` has little-endian floats.
   if (isText(found)) {
     const bytes = Buffer.from(found, 'base64')
     return Array.from({ length: bytes.length >> 2 }, (_, i) => bytes.readFloatLE(4 * i))
@@ -215,7 +215,7 @@ function vectorOf(body: unknown): number[] | null {
   return Array.isArray(found) && found.every((one): one is number => typeof one === 'number') ? found : null
 }
 
-/** The parts of a chat answer or a completion that become cells. */
+/** The parts of a chat completion's or a completion's choice that become cells. */
 interface Choice {
   message?: { content?: unknown; refusal?: string | null }
   text?: string
@@ -229,7 +229,7 @@ function isChoice(value: unknown): value is Choice {
   return message === undefined || (isRecord(message) && isTextIfAny(message.refusal))
 }
 
-/** The choices of an answer that is one of these; null of any other. */
+/** The choices of a chat completion or a completion; null for another body. */
 function choicesOf(body: Record<string, unknown>): readonly Choice[] | null {
   const { choices } = body
   return Array.isArray(choices) && choices.length > 0 && choices.every(isChoice) ? choices : null
@@ -252,12 +252,12 @@ function isTextIfAny(value: unknown): value is string | null | undefined {
   return value === undefined || value === null || isText(value)
 }
 
-/** Words of Anthropic's API for finish reasons that a cell speaks of. */
+/** Anthropic's words for finish reasons, by OpenAI's words. */
 const FINISH_REASONS: Readonly<Record<string, string>> = { max_tokens: 'length', refusal: 'content_filter' }
 
 type Answer = ({ text: string } | { error: string }) & { finishReason: string | null }
 
-/** The text of a chat answer, a message or a completion; the whole body as JSON for any other endpoint. */
+/** The text of a chat completion, a message or a completion; the whole body as JSON for any other endpoint. */
 export function answerOf(body: unknown): Answer {
   if (isRecord(body) && isMessage(body)) {
     const { stop_reason, content } = body
@@ -295,7 +295,7 @@ function fieldsOf(text: string): Record<string, unknown> | undefined {
   return undefined
 }
 
-/** A field of another type than the schema's is left out: a column has one type. The last cell says what is wrong. */
+/** Makes the cells of an answer's fields, the error last. A field of another type than its column's has no cell. */
 function fieldCells(fields: Record<string, unknown>, { fields: columns }: AnswerSchema): Cell[] {
   const wrong: string[] = []
   const cells = columns.map(({ name, type, required, nullable }) => {
@@ -330,9 +330,9 @@ function notAnObject({ text, finishReason }: { text: string; finishReason: strin
   return `not_json: the answer is not a JSON object${cut}: ${shortened(text, SHOWN_CHARACTERS)}`
 }
 
-// A line of an output or error file, as tables read it.
+// Parses a line of an output or error file for a table.
 
-/** Other fields stay unread. */
+/** The fields of a result line that a table needs. */
 export interface ResultRow {
   id: string
   custom_id: string
@@ -356,24 +356,24 @@ function isResultRow(row: unknown): row is ResultRow {
   return (response === null || isAnswer) && (error === null || isLineError(error))
 }
 
-/** A longer line may take a hundred times as much memory when it is parsed, and fits into no cell. */
+/** The longest result line in bytes that is parsed: parsing may take a hundred times the memory, for no cell. */
 export const LINE_BYTES_MAX = 4 * 1024 * 1024
 const NAMES = new Names('id', 'custom_id')
 
 /**
- * Null where it is no result line. `line`: without its line break; of one of more than LINE_BYTES_MAX, its beginning is
- * enough. `bytes`: of the whole line.
+ * Parses a result line; null where it is none. `line`: without its line break; the beginning is enough for one longer
+ * than LINE_BYTES_MAX. `bytes`: the length of the whole line.
  */
 export function parseResultRow(line: Buffer, bytes = line.length): ResultRow | null {
   const row: unknown = bytes > LINE_BYTES_MAX ? headOf(line, bytes) : JSON.parse(line.toString())
   if (!isResultRow(row)) return null
-  // In the form of OpenAI's API, an error is an answer.
+  // In OpenAI's format, an error is the body of an answer.
   const { status_code, body } = row.response ?? {}
   const error = status_code !== 200 && isRecord(body) ? body.error : null
   return isLineError(error) ? { ...row, response: null, error } : row
 }
 
-/** The IDs of the line, which are its first members, and what a table says instead of the rest. */
+/** A result with the IDs at the beginning of a line, and an error in place of the rest. */
 function headOf(line: Buffer, bytes: number): Record<string, unknown> {
   const mib = (size: number): number => Math.ceil(size / 1024 / 1024)
   const message = `the result takes ${mib(bytes)} MiB, and a table shows up to ${mib(LINE_BYTES_MAX)}: read it in the output file`

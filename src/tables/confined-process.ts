@@ -2,7 +2,7 @@
 // without the service's credentials. Its parent ends it at a time limit.
 import { type ChildProcess, fork } from 'node:child_process'
 
-/** `file`: of this folder, without its ending. `stdout`: whether its standard output is read. */
+/** Starts a process with the code of `file` (in this folder, without ending). `stdout`: whether its output is read. */
 export function forkConfined(
   file: string,
   { heapMib, stdout = false }: { heapMib: number; stdout?: boolean },
@@ -12,7 +12,7 @@ export function forkConfined(
     env: {},
     execArgv: [`--max-old-space-size=${heapMib}`, '--max-semi-space-size=4'],
     serialization: 'advanced',
-    // V8's messages about a full heap are not shown.
+    // V8's messages about a full heap are discarded.
     stdio: ['ignore', stdout ? 'pipe' : 'ignore', 'ignore', 'ipc'],
   })
 }

@@ -16,15 +16,15 @@ import {
 import { markedUtf16, refuseUtf16, type TableSource, tableBytes, tableHead } from './table-bytes.ts'
 
 const BOM = '\ufeff'
-/** The size of the beginning of the file that is read to see how it is written. */
+/** The bytes at the beginning of a file from which encoding, line ends and delimiter are detected. */
 const HEAD_BYTES = 64 * 1024
-/** A longer record comes from a quote that is not closed. */
+/** The longest record: a longer one comes from a quote that is not closed. */
 const RECORD_CHARACTERS_MAX = 64 * 1024 * 1024
 
 export interface CsvOptions {
-  /** Without it: the one that the header has most of. */
+  /** The delimiter of cells; absent: the one that occurs most in the header. */
   delimiter?: string | undefined
-  /** The texts were kept from being formulas; what keeps them is taken away. */
+  /** Whether texts were guarded against formulas (csv-writer.ts), so that the guards are removed. */
   spreadsheet?: boolean | undefined
 }
 
@@ -84,7 +84,7 @@ async function* readRecords(
     bom: true,
     skip_empty_lines: true,
     max_record_size: RECORD_CHARACTERS_MAX,
-    // Most programs that write TSV quote nothing.
+    // Most programs that write TSV use no quotes.
     relax_quotes: delimiter === '\t',
     cast(value, { quoting }) {
       if (value === '' && !quoting) return null
@@ -103,7 +103,7 @@ async function* readRecords(
   }
 }
 
-/** The bytes of the file as UTF-8. A file in another encoding is an error: its text would be damaged without an error. */
+/** The bytes of the file as UTF-8. A file in another encoding is an error: its text would be damaged silently. */
 async function* decoded(source: TableSource, encoding: string): AsyncGenerator<Buffer> {
   const decoder = new TextDecoder(encoding, { fatal: true, ignoreBOM: true })
   let read = 0

@@ -3,13 +3,13 @@
 import { type Cell, type Column, type CsvStyle, cellText, type Sink, type TableWriter } from './table.ts'
 
 const BOM = '\ufeff'
-/** The amount of text that is handed on at a time. */
+/** The characters that are written at once. */
 const BLOCK_CHARACTERS = 64 * 1024
 
-/** Makes a record of the cells of a row, with its line end. */
+/** Makes a function that turns the cells of a row into a record with its line end. */
 function csvRecords({ delimiter, newline, spreadsheet }: CsvStyle): (cells: readonly Cell[]) => string {
-  // A byte-order mark at the start of the file would be taken for the file's own. In a spreadsheet, other characters
-  // may separate cells than the delimiter.
+  // A byte-order mark at the start of the file would be taken for the file's own. A spreadsheet may separate cells at
+  // other characters than the delimiter.
   const own = `\\u${delimiter.charCodeAt(0).toString(16).padStart(4, '0')}`
   const quoted = new RegExp(`["\\r\\n\\ufeff${own}${spreadsheet ? ',;|\\t' : ''}]`)
   const field = (cell: Cell): string => {
@@ -19,12 +19,12 @@ function csvRecords({ delimiter, newline, spreadsheet }: CsvStyle): (cells: read
   }
   return (cells) => {
     const record = cells.map(field).join(delimiter)
-    // Readers pass over an empty line.
+    // Readers skip an empty line.
     return (record === '' ? '""' : record) + newline
   }
 }
 
-/** A record of a report, whose texts come from callers. */
+/** Makes a record of a CSV report whose texts come from callers. */
 export const spreadsheetRecord = csvRecords({
   delimiter: ',',
   newline: '\r\n',
@@ -63,21 +63,21 @@ export async function writeCsv(
 //
 // Apostrophes count as skipped, so a text that has some gets one more, and `withoutGuards` restores every text.
 
-/** Also in the other forms of Unicode that spreadsheets read as these. */
+/** The signs that begin a formula, also in the forms of Unicode that spreadsheets read as these. */
 const SIGNS = '=+-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212'
-/** Ends of cells that are skipped as well, and others. A comma is one where it is not the file's own. */
+/** Ends of cells that are skipped as well (BLANK_ENDS), and others; a comma counts unless it is the delimiter. */
 const BLANK_ENDS = '\t\r\n'
 const ENDS = ';|"'
 const SKIPPED = /['\p{Z}\p{C}]/u
 const NUMBER = /^-?\d+([.,]\d+)?(e[+-]?\d+)?$/i
 
-/** Text that no spreadsheet runs, in a file whose cells end at `delimiter`. */
+/** Guards a text against formulas, in a file whose cells end at `delimiter`. */
 function withGuards(text: string, delimiter: string): string {
   if (NUMBER.test(text)) return text
   return cut(text, formulasIn(text, delimiter)).join("'")
 }
 
-/** The text that `withGuards` was given. */
+/** Restores the text that `withGuards` was given. */
 export function withoutGuards(text: string, delimiter: string): string {
   const [first = '', ...cells] = cut(text, formulasIn(text, delimiter))
   return first + cells.map((cell) => (cell.startsWith("'") ? cell.slice(1) : cell)).join('')
@@ -88,12 +88,12 @@ function cut(text: string, places: readonly number[]): string[] {
   return [0, ...places].map((place, i) => text.slice(place, places[i]))
 }
 
-/** Where apostrophes belong, in one pass. */
+/** Finds the places where apostrophes belong, in one pass. */
 function formulasIn(text: string, delimiter: string): number[] {
   const places: number[] = []
   const comma = delimiter === ',' ? OTHER : END
   let cellAt = 0
-  /** Nothing but skipped characters since the cell began; since the text began. */
+  /** Whether the cell (`isBlank`) and the text (`isHead`) have only skipped characters so far. */
   let isBlank = true
   let isHead = true
   let beginsWithTab = false
@@ -110,7 +110,7 @@ function formulasIn(text: string, delimiter: string): number[] {
       continue
     }
     if (isBlank && kind === SIGN) {
-      // The text as a whole is a cell as well.
+      // The text as a whole is also a cell.
       if (isHead && cellAt > 0) places.push(0)
       places.push(cellAt)
     } else if (isHead && beginsWithTab) places.push(0)
@@ -118,7 +118,7 @@ function formulasIn(text: string, delimiter: string): number[] {
     isBlank = kind === END
     if (isBlank) cellAt = at + 1
   }
-  // A tab or CR at its beginning may be lost, with what a spreadsheet makes of the rest.
+  // A tab or CR at the beginning may be lost when a spreadsheet reads the rest.
   if (isHead && beginsWithTab) places.push(0)
   return places
 }

@@ -10,11 +10,11 @@ import type { Rates } from '../domain/money.ts'
 import { cellOf, decimalColumn, timeColumn } from './parquet-columns.ts'
 import { type Cell, type Column, cellJson } from './table.ts'
 
-/** The usage of one day, project, entity, key and model; empty texts are none. */
+/** The usage of one day, project, entity, key and model; an empty text means none. */
 export interface DayUsage extends Record<SumOf<'usage_days'>, number> {
   region: string
   project: { id: string; name: string }
-  /** When the day begins (Unix ms). */
+  /** The begin of the day (Unix ms). */
   start: number
   entity: string
   entity_type: string
@@ -34,11 +34,11 @@ const NANO_DIGITS = 9
 
 const text = (name: string): Column => ({ name, type: 'string' })
 const cost = (name: string): Column => decimalColumn(name, NANO_DIGITS)
-/** With a digit behind the point, or readers of CSV take a column of decimals for one of integers. */
+/** A column of quantities, with a decimal place, without which readers of CSV would take it for integers. */
 const quantity = (name: string): Column => decimalColumn(name, 1)
 const orNull = (found: string): string | null => found || null
 
-/** Each column, and its value in a row as a Parquet file stores it. */
+/** Each column of a row, and the function for its value as a Parquet file stores it. */
 const COLUMNS: readonly (readonly [Column, (charge: Charge) => Cell])[] = [
   [cost('BilledCost'), ({ cost }) => cost],
   [text('BillingAccountId'), ({ region }) => region],
@@ -92,7 +92,7 @@ function tagsOf({ entity, entity_type, key, model }: Charge): string {
   return cellJson(Object.fromEntries(tags.filter(([, value]) => value !== '')))
 }
 
-/** The rows of these sums, one for each meter that counted something. `rates`: of the model now. */
+/** Makes the rows of a day's usage, one for each meter with a quantity. `rates`: the model's current prices. */
 export function focusRows(usage: DayUsage, rates: Rates): Cell[][] {
   return chargesOf(usage, rates).map((charge) =>
     COLUMNS.map(([{ parquet }, of]) => (parquet ? cellOf(of(charge), parquet) : of(charge))),
@@ -102,7 +102,7 @@ export function focusRows(usage: DayUsage, rates: Rates): Cell[][] {
 function chargesOf(usage: DayUsage, rates: Rates): Charge[] {
   const metered = metersOf(usage, rates).filter(({ quantity }) => quantity > 0)
   const total = BigInt(usage.cost_nanos)
-  // Whatever costs something has a meter.
+  // A cost needs at least one meter.
   if (metered.length === 0 && total > 0n)
     metered.push({ meter: 'Lines', unit: 'Lines', quantity: usage.succeeded, picos: 0 })
   const priced = metered.map(({ quantity, picos }) => BigInt(quantity) * BigInt(picos))
@@ -115,13 +115,13 @@ function chargesOf(usage: DayUsage, rates: Rates): Charge[] {
     left -= cost
     return { ...usage, meter, unit, quantity, cost }
   })
-  // The rest of the divisions is less than a nano-dollar for each meter; it goes where most is paid.
+  // The rest of the divisions, below a nano-dollar for each meter, goes to the meter that costs most.
   const most = weights.reduce((best, weight, i) => (weight > (weights[best] ?? 0n) ? i : best), 0)
   if (charges[most]) charges[most].cost += left
   return charges
 }
 
-/** Each token once. Picos: the price of one, as costNanos has it. */
+/** The meters of a day's usage, each token in one of them. Picos: the price of a token, as in costNanos. */
 function metersOf(usage: DayUsage, rates: Rates) {
   const { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, cache_write_1h_tokens } = usage
   const { input_picos, output_picos, cached_input_picos = input_picos } = rates

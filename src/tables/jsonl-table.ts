@@ -17,14 +17,14 @@ import {
 } from './table.ts'
 import { refuseUtf16, type TableSource, tableBytes, tableHead } from './table-bytes.ts'
 
-/** More keys than this come from rows that use values as keys. */
+/** The most columns: rows with more keys use values as keys. */
 const COLUMNS_MAX = 10_000
 const HEAD_BYTES = 4096
 const LINE_BYTES_MAX = 64 * 1024 * 1024
-/** Digits of an integer that may be beyond 2^53. */
+/** The digits of an integer that may be beyond 2^53. */
 const LONG_NUMBER = /\d{16}/
 
-/** A line is not a row; the others may be. */
+/** The error for a line that is not a row; other lines may be rows. */
 export class BadRow extends TableError {}
 
 export async function openJsonl(source: TableSource): Promise<TableReader> {
@@ -52,7 +52,7 @@ export function writeJsonl(sink: Sink, columns: readonly Column[]): TableWriter 
   }
 }
 
-/** The first line with an object, to tell rows from requests; undefined in an empty file. */
+/** Reads the first line with an object, which tells rows from requests; undefined in an empty file. */
 export async function firstObject(source: TableSource): Promise<Record<string, unknown> | undefined> {
   for await (const { row } of readRows(source)) return row
   return undefined
@@ -88,7 +88,7 @@ async function* readRows(
   }
 }
 
-/** Without it, a small compressed file could be one line of any length. */
+/** Bounds the length of lines: a small compressed file could be one line of any length. */
 async function* linesBounded(source: TableSource): AsyncGenerator<Buffer> {
   let open = 0
   for await (const block of tableBytes(source)) {
@@ -114,7 +114,7 @@ function parseRow(name: string, number: number, json: string): Record<string, un
   )
 }
 
-/** An integer that a double cannot hold becomes a bigint. */
+/** Converts an integer that a double cannot hold to a bigint. */
 function exactNumber(_key: string, value: unknown, context?: { source?: string }): unknown {
   if (typeof value !== 'number' || Number.isSafeInteger(value)) return value
   const source = context?.source ?? ''
@@ -133,7 +133,7 @@ async function readColumns(source: TableSource): Promise<Column[]> {
   return [...types].map(([name, type]) => ({ name, type: settled(type) }))
 }
 
-/** The type that holds every cell so far; undefined while all were null. */
+/** The type that fits every cell so far; undefined while all were null. */
 type Seen = Exclude<ColumnType, ListType> | { items: Seen } | undefined
 
 function settled(type: Seen): ColumnType {

@@ -5,12 +5,12 @@ import type { ParquetLimits } from './parquet-reader.ts'
 import { formatOf, TableError, type TableReader } from './table.ts'
 import type { TableSource } from './table-bytes.ts'
 
-/** `options`: of a CSV or TSV file; `memoryBytes`: what the process may take, which a Parquet file may fill. */
+/** Opens a table. `options`: of CSV or TSV; `memoryBytes`: the process's memory, which a Parquet file may fill. */
 export async function openTable(
   source: TableSource,
   { memoryBytes, ...options }: CsvOptions & Pick<ParquetLimits, 'memoryBytes'> = {},
 ): Promise<TableReader> {
-  // The libraries are loaded when needed: most tables are of one format.
+  // Each library is loaded when needed: most tables have the same format.
   switch (formatOf(source.name)) {
     case 'csv':
       return await (await import('./csv-reader.ts')).openCsv(source, options)

@@ -3,7 +3,7 @@
 import type { SchemaElement, SchemaTree } from 'hyparquet'
 import { type Cell, type Column, type ColumnType, type ParquetColumn, Scalar } from './table.ts'
 
-/** A stored value with the text that it stands for. */
+/** A stored Parquet value with the text that it represents. */
 export class StoredScalar extends Scalar {
   readonly stored: unknown
   readonly #text: (stored: unknown) => string
@@ -19,7 +19,7 @@ export class StoredScalar extends Scalar {
   }
 }
 
-/** The type of a column that is written as JSON or text, and how it is read and written again. */
+/** The type of a column as JSON or text, and how it is read from and written to Parquet. */
 export function parquetColumn(tree: SchemaTree): { type: ColumnType; parquet: ParquetColumn } {
   const declared = elementsOf(tree)
   const [element] = declared
@@ -53,7 +53,7 @@ function scalarOf(element: SchemaElement): ScalarColumn {
   } = element
   const plain: SchemaElement = { name, repetition_type, type, type_length }
   if (type === 'INT96') {
-    // Replaced in the format by 64-bit nanoseconds.
+    // The format has replaced 96-bit times by 64-bit nanoseconds.
     const declared: SchemaElement = {
       name,
       repetition_type,
@@ -98,8 +98,8 @@ function elementsOf(tree: SchemaTree): SchemaElement[] {
 }
 
 /**
- * The writer stores the width of a logical integer type in a form that other readers refuse; the older converted type
- * says the same.
+ * Replaces a logical integer type by the equivalent older converted type: the writer stores the width of the logical
+ * type in a form that other readers reject.
  */
 function written(element: SchemaElement): SchemaElement {
   const { logical_type: logical } = element
@@ -110,13 +110,13 @@ function written(element: SchemaElement): SchemaElement {
 
 const INTEGERS = ['INT_8', 'INT_16', 'INT_32', 'INT_64', 'UINT_8', 'UINT_16', 'UINT_32', 'UINT_64'] as const
 
-/** The cell of a value as the reader gives it. */
+/** The cell of a value that the library has read. */
 export function cellOf(value: unknown, { text }: ParquetColumn): Cell {
   if (value === null || value === undefined) return null
   return text === undefined || value instanceof StoredScalar ? value : new StoredScalar(value, text)
 }
 
-/** For the reader: times that it would cut to milliseconds, those within lists and objects. */
+/** Parsers of times within lists and objects, which the library would cut to milliseconds. */
 export const TIME_PARSERS = {
   timestampFromMicroseconds: (micros: bigint) =>
     new StoredScalar(micros, (value) => timeText(value, 'MICROS', true)),
@@ -132,7 +132,7 @@ function whole(stored: unknown): bigint {
   return BigInt.asIntN(stored.length * 8, unsigned)
 }
 
-/** A column of decimals with so many digits behind the point. */
+/** A column of decimals with `scale` decimal places. */
 export function decimalColumn(name: string, scale: number): Column {
   const plain: SchemaElement = { name, repetition_type: 'OPTIONAL', type: 'INT64' }
   const declared: SchemaElement = { ...plain, converted_type: 'DECIMAL', precision: 18, scale }
@@ -140,7 +140,7 @@ export function decimalColumn(name: string, scale: number): Column {
   return { name, type: 'string', parquet: { declared: [declared], stored: [plain], text } }
 }
 
-/** A column of times, which are given in Unix ms. */
+/** A column of times, given in Unix ms. */
 export function timeColumn(name: string): Column {
   const plain: SchemaElement = { name, repetition_type: 'OPTIONAL', type: 'INT64' }
   const declared: SchemaElement = { ...plain, converted_type: 'TIMESTAMP_MILLIS' }
@@ -158,7 +158,7 @@ function decimalText(stored: unknown, scale: number): string {
 
 const NANOS_PER_SECOND = 1_000_000_000n
 
-/** ISO 8601, with as many decimals as the time has, in threes. */
+/** A time in ISO 8601, with as many decimals as it has, in groups of three. */
 function timeText(stored: unknown, unit: Unit, utc: boolean): string {
   const nanos = whole(stored) * NANOS_PER[unit]
   const fraction = ((nanos % NANOS_PER_SECOND) + NANOS_PER_SECOND) % NANOS_PER_SECOND

@@ -23,10 +23,10 @@ import type { TableSource } from './table-bytes.ts'
 
 const PART_BYTES = 16 * 1024 * 1024
 
-/** Pages are a megabyte or so; one that says more may be made to fill the memory. */
+/** The largest page in bytes: pages have about a megabyte, and a larger one may be made to fill the memory. */
 const PAGE_BYTES_MAX = 256 * 1024 * 1024
 
-/** Node's decompressors write no more than the page says. */
+/** The decompressors of pages; Node's write no more than the page's declared length. */
 const DECOMPRESSORS: Compressors = {
   ...every,
   GZIP: (input, maxOutputLength) => gunzipSync(input, { maxOutputLength }),
@@ -35,19 +35,19 @@ const DECOMPRESSORS: Compressors = {
 }
 
 export interface ParquetLimits {
-  /** Decoded size of the rows that are read at once. */
+  /** The decoded size in bytes of the rows that are read at once. */
   partBytes?: number
-  /** The memory that the process may take in all: the columns of a row may have any number of pages. */
+  /** The memory in bytes that the process may take in all: the columns of a row may have any number of pages. */
   memoryBytes?: number | undefined
 }
 
-/** How a file is read within limits. */
+/** The functions that read a file within limits. */
 interface Reading {
   file: TableSource
   compressors: Compressors
 }
 
-/** Columns share no bytes in a file as programs write it; the same bytes for many columns fill any memory. */
+/** Rejects a file whose columns share bytes, which no program writes: they could fill any memory. */
 function refuseOverlaps({ row_groups }: FileMetaData, { name }: TableSource): void {
   const ranges = row_groups
     .flatMap(({ columns }) => columns)
@@ -79,11 +79,11 @@ function readingOf(file: TableSource, memoryBytes: number): Reading {
       if (bytes > PAGE_BYTES_MAX)
         throw new Error(`a page of it expands to more than ${PAGE_BYTES_MAX / 1024 ** 2} MiB`)
       reserve(bytes)
-      // A page without values has no bytes, which not every decompressor takes.
+      // A page without values has no bytes, which some decompressors reject.
       return bytes === 0 ? new Uint8Array() : decompressPage(input, bytes)
     },
   ])
-  // The library asks for all parts of a column at once.
+  // The library requests all parts of a column at once.
   const slots = new Slots(1)
   const slice: TableSource['slice'] = (start, end = file.byteLength) =>
     slots.run(async () => {
@@ -132,7 +132,7 @@ async function readMetadata(file: TableSource): Promise<FileMetaData> {
   }
 }
 
-/** The metadata with the types as which values are to be read. */
+/** Replaces the types of columns in the metadata by the types as which their values are read. */
 function withStoredTypes(
   metadata: FileMetaData,
   columns: readonly (Column & { parquet: ParquetColumn })[],
@@ -143,7 +143,7 @@ function withStoredTypes(
   const schema = columns.flatMap(({ parquet }) => {
     const own = elements.slice(at, at + parquet.declared.length)
     at += own.length
-    // A 96-bit time is read as such, whatever it is written as.
+    // A 96-bit time is read as declared, whatever it is written as.
     return own.length === 1 && own[0]?.type !== 'INT96' ? parquet.stored : own
   })
   return { ...metadata, schema: [root, ...schema] }
@@ -158,7 +158,7 @@ async function readPart(
 ): Promise<Row[]> {
   const rows: Cell[][] = []
   try {
-    // One column after the other: a row group has as many bytes as its columns together.
+    // One column after the other: all columns of a row group together may fill the memory.
     for (const { name, parquet } of columns)
       await parquetRead({
         file,
@@ -168,7 +168,7 @@ async function readPart(
         rowStart,
         rowEnd,
         useOffsetIndex: true,
-        // Text is marked as such: other bytes stay bytes.
+        // Columns of text are declared as such; other bytes stay bytes.
         utf8: false,
         geoparquet: false,
         parsers: TIME_PARSERS,

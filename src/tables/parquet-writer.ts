@@ -16,12 +16,12 @@ import {
 } from './table.ts'
 
 const GROUP_ROWS = 20_000
-/** Estimated from the text of the rows. */
+/** The size of a row group, estimated in characters of its rows' text. */
 const GROUP_CHARACTERS = 32 * 1024 * 1024
 
 interface GroupSize {
   rows: number
-  /** The length of the text of its cells: as much is kept in memory, twice. */
+  /** The length of the text of the group's cells; twice as much is kept in memory. */
   characters: number
 }
 
@@ -66,7 +66,7 @@ export function writeParquet(
     },
     async end() {
       await flush()
-      // The values are written as they are stored; the file declares what they mean.
+      // Values are written as stored; the schema declares their meaning.
       writer.schema = [root, ...targets.flatMap(({ declared }) => declared)]
       await writer.finish()
       await takeBytes()
@@ -100,7 +100,7 @@ function targetOf({ name, type, parquet }: Column): Target {
   }
 }
 
-/** A list is three elements deep, as the format says of lists. */
+/** The schema elements of a column; a list has three levels by the format. */
 function columnElements(name: string, type: ColumnType): SchemaElement[] {
   const repetition_type = 'OPTIONAL'
   if (!isList(type)) return [{ name, repetition_type, ...TYPES[type] }]
@@ -120,7 +120,7 @@ function valuesOf(type: ColumnType): (cell: Cell) => unknown {
       : null
 }
 
-/** Each item of a list is kept with its levels until the group is written. */
+/** The memory of a list's item, counted as characters: each is kept with its levels until the group is written. */
 const ITEM_CHARACTERS = 32
 
 function charactersOf(value: unknown): number {
@@ -129,7 +129,7 @@ function charactersOf(value: unknown): number {
   return value.reduce((sum: number, item) => sum + charactersOf(item) + ITEM_CHARACTERS, 8)
 }
 
-/** Maps and fields with converted types are written as JSON: their values were not read as they are stored. */
+/** Whether a column can keep its type. Maps and fields with converted types are written as JSON. */
 function writable(elements: readonly SchemaElement[]): boolean {
   return elements.every(({ type, converted_type: converted, logical_type: logical }) => {
     if (type === undefined) return converted === undefined || converted === 'LIST'

@@ -6,24 +6,24 @@ import { type Cell, type Column, cellText, shownName, TableError } from './table
 
 export interface Template {
   (cells: readonly Cell[]): string
-  /** Indexes of the columns that it names. */
+  /** The indexes of the columns that the template names. */
   columns: readonly number[]
 }
 
-/** `option` is what the text comes from, `path` the name of the table. */
+/** Compiles a template. `option`: the option that has the text; `path`: the name of the table. */
 export function compileTemplate(
   text: string,
   columns: readonly Column[],
   option: string,
   path: string,
 ): Template {
-  /** By the names that the template has for them. */
+  /** The indexes of columns by their names in the template. */
   const used = new Map<string, number>()
   for (const { name, inSection } of namesOf(parse(text, option), option)) {
     const begin = name.slice(0, Math.max(0, name.indexOf('.')))
     const known = [name, begin].find((one) => one !== '' && indexOf(one, columns) !== -1)
     if (known !== undefined) used.set(known, indexOf(known, columns))
-    // Inside a section, a name can be a field of what the section is about.
+    // Inside a section, a name can be a field of the section's value.
     else if (!inSection) throw unknownColumn(name, columns, option, path)
   }
   const writer = new TextWriter()
@@ -35,7 +35,7 @@ export function compileTemplate(
   return Object.assign(render, { columns: [...new Set(used.values())] })
 }
 
-/** A column may have dots in its name. */
+/** The context of a row, whose columns may have dots in their names. */
 class RowContext extends Mustache.Context {
   override lookup(name: string): Cell {
     const row: Record<string, Cell> = this.view
@@ -43,7 +43,7 @@ class RowContext extends Mustache.Context {
   }
 }
 
-/** All text is sent as it is: {{{x}}} and {{&x}} mean the same as {{x}}. */
+/** Writes all text without escapes: {{{x}}} and {{&x}} mean the same as {{x}}. */
 class TextWriter extends Mustache.Writer {
   override unescapedValue([, name = '']: string[], context: Mustache.Context): string {
     return cellText(context.lookup(name))
@@ -63,20 +63,20 @@ function* namesOf(
   }
 }
 
-/** -1 when there is none. Blanks around the name of a column are seldom meant, and Mustache takes them away. */
+/** The index of a column; -1 when there is none. Blanks around names are ignored, since Mustache removes them. */
 function indexOf(name: string, columns: readonly Column[]): number {
   const exact = columns.findIndex((column) => column.name === name)
   return exact === -1 ? columns.findIndex((column) => column.name.trim() === name.trim()) : exact
 }
 
-/** The index of a column that an option names. */
+/** The index of a column that an option names. Throws a TableError when there is none. */
 export function columnIndex(name: string, columns: readonly Column[], option: string, path: string): number {
   const found = indexOf(name, columns)
   if (found === -1) throw unknownColumn(name, columns, option, path)
   return found
 }
 
-/** Throws where none of the templates, `text` among them, names a column: every row would be asked the same. */
+/** Throws where none of the templates, `text` among them, names a column: all requests would be the same. */
 export function refuseSame(
   [template, ...others]: readonly (Template | undefined)[],
   text: string,

@@ -28,7 +28,7 @@ const used = Compile(
 
 export interface WrittenRows {
   rows: number
-  /** Rows without an answer. */
+  /** The number of rows without an answer. */
   failed: number
 }
 
@@ -36,7 +36,7 @@ export function resultColumns(answers: AnswerColumns): Column[] {
   return [{ name: 'custom_id', type: 'string' }, ...answers.columns, ...USAGE]
 }
 
-/** `writer` has the columns of `resultColumns`. Yields after each batch of rows what was written so far. */
+/** Writes results to `writer`, which has the columns of `resultColumns`. Yields the counts after each group of rows. */
 export async function* writeResults(
   results: AsyncIterable<readonly ResultRow[]>,
   answers: AnswerColumns,

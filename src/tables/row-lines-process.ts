@@ -7,22 +7,22 @@ import { type Asking, type Prepared, Question } from './row-requests.ts'
 import { RowError, TableError } from './table.ts'
 
 export interface TableOrder {
-  /** The name of the table: its ending says its format. */
+  /** The name of the table, whose ending gives the format. */
   name: string
   byteLength: number
   asking: Omit<Asking, 'imageUrl'>
   delimiter?: string | undefined
-  /** The memory that the process may take in all. */
+  /** The memory in bytes that the process may take in all. */
   memoryBytes: number
-  /** A larger slice is not read. */
+  /** The largest slice in bytes that is read. */
   sliceBytes: number
-  /** At most so many rows. */
+  /** The most rows that are read. */
   limit?: number | undefined
 }
 
 type ToRowLines = TableOrder | { slice: number; bytes: Uint8Array }
 
-/** `slice` numbers what is asked for. `failed`: what is wrong with the table; null when all lines are written. */
+/** A message to the parent. `slice`: the number of a wanted slice. `failed`: the table's error; null: all written. */
 export type FromRowLines = { slice: number; start: number; end: number } | { failed: string | null }
 
 const NAMES = {
@@ -44,14 +44,14 @@ process.on('message', (message: ToRowLines) => {
   } else void writeLines(message).then((failed) => send({ failed }))
 })
 process.once('disconnect', () => process.exit())
-// The process that has started this one decides when it ends.
+// Only the parent process ends this one.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {})
 
 function send(message: FromRowLines): void {
   process.send?.(message)
 }
 
-/** The bytes come in pieces, so that the parent holds few of them. */
+/** Requests a slice of the table; its bytes come in pieces, so that the parent has few in memory. */
 async function slice(name: string, start: number, end: number, bytesMax: number): Promise<ArrayBuffer> {
   if (end - start > bytesMax)
     throw new TableError(
@@ -99,13 +99,13 @@ async function writeLines({
   } catch (error) {
     const at = prepared.rows === 0 ? '' : `, row ${prepared.rows}`
     if (error instanceof TableError) return error.message
-    // Texts that are too long, and levels within each other, throw it.
+    // V8 throws a RangeError for texts that are too long, and for deep nesting.
     if (error instanceof RangeError) return `${name}${at}: its request is too large, or nested too deeply`
     return `${name}${at}: ${error instanceof Error ? error.message : String(error)}`
   }
 }
 
-/** Here no table of answers could say what became of such a row. */
+/** Throws for a row without a request, since no table of answers can report it here. */
 function refuseSkipped({ skipped }: Prepared): void {
   const [first] = skipped
   if (first !== undefined) throw new TableError(`row ${first[0]}: ${first[1]}`)

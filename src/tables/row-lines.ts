@@ -7,15 +7,15 @@ import { TableError } from './table.ts'
 import type { TableSource } from './table-bytes.ts'
 
 interface RowLinesLimits {
-  /** Heap of the process in MiB. */
+  /** The heap of the process in MiB. */
   heapMib: number
-  /** The memory that the process takes in all, in MiB: the bytes of a Parquet file are not in its heap. */
+  /** The memory of the process in all, in MiB: the bytes of a Parquet file are not in its heap. */
   memoryMib: number
-  /** A larger slice is not read: the column of a Parquet row group is one. */
+  /** The largest slice in bytes that is read: the column of a Parquet row group is one slice. */
   sliceBytes: number
-  /** The process is ended when no byte has come for so long, */
+  /** The time without output after which the process is killed, */
   silentMs: number
-  /** and when its reader has waited for it so long in all. */
+  /** and the total time for which its reader waits. */
   totalMs: number
 }
 
@@ -28,7 +28,7 @@ const LIMITS: RowLinesLimits = {
   totalMs: 300_000,
 }
 
-/** Throws a TableError, with what is wrong, what reading `source` throws, and the reason of `signal`, which ends the process. */
+/** Makes the request lines of a table. Throws TableError, errors of `source`, and the reason of an abort. */
 export async function* rowLines(
   { name, byteLength, slice }: TableSource,
   asked: Pick<TableOrder, 'asking' | 'delimiter' | 'limit'>,
@@ -37,7 +37,7 @@ export async function* rowLines(
 ): AsyncGenerator<Buffer> {
   const { heapMib, memoryMib, sliceBytes, silentMs, totalMs } = { ...LIMITS, ...limits }
   const child = forkConfined('row-lines-process', { heapMib, stdout: true })
-  /** One slice at a time: those that are on their way take memory here. */
+  /** Slices are sent one at a time: each takes memory here. */
   let given = Promise.resolve()
   const ended = Promise.withResolvers<string | null>()
   let failure: unknown

@@ -4,44 +4,44 @@ import type { AnswerSchema } from './answer-cells.ts'
 import { columnIndex, compileTemplate, refuseSame, type Template } from './prompt-template.ts'
 import { type Cell, cellText, RowError, rowId, TableError, type TableReader } from './table.ts'
 
-/** The question about each row. */
+/** The question that is asked about each row. */
 export interface Asking {
   model: string
-  /** Templates: `{{column}}` is the cell of that column. The prompt is the input where embeddings are asked for. */
+  /** The template of the prompt, with `{{column}}` for the cell of a column; the input where embeddings are wanted. */
   prompt: string
   embeds?: boolean | undefined
   system?: string | undefined
-  /** `response_format` of every request. */
+  /** The `response_format` of every request. */
   schema?: AnswerSchema | undefined
   /** Other fields of every request's body. */
   parameters?: Readonly<Record<string, unknown>> | undefined
-  /** The columns with an image's place; `imageUrl` says the address under which it is sent, or throws a RowError. */
+  /** The columns with an image's path or URL; `imageUrl` returns the URL that is sent, or throws a RowError. */
   images?: readonly string[] | undefined
   imageUrl: (place: string) => Promise<string>
-  /** The column whose cells become the `custom_id`s; without it they are `row-1` and so on. */
+  /** The column whose cells become the `custom_id`s; absent: they are `row-1` and so on. */
   idColumn?: string | undefined
-  /** Whether rows without anything to ask about are left out. */
+  /** Whether rows are skipped whose prompt columns are all blank. */
   skipsEmpty?: boolean | undefined
 }
 
-/** How messages call the parts of the question. */
+/** The names of the question's parts in error messages. */
 type QuestionNames = Readonly<Record<'prompt' | 'system' | 'images' | 'idColumn', string>>
 
-/** The default of `limits.line_bytes_max`. */
+/** The longest request line in bytes, the default of `limits.line_bytes_max`. */
 const LINE_BYTES_MAX = 8 * 1024 * 1024
-/** With more, something is wrong with all rows. */
+/** The most rows without a request: with more, all rows have the same error. */
 const SKIPPED_MAX = 100_000
 
-/** How many rows were read, and why some have no request. */
+/** The counts of a table's rows that were read. */
 export interface Prepared {
   rows: number
-  /** How many rows are left out as empty. */
+  /** The number of rows skipped as empty. */
   empty: number
   /** The errors of rows without a request, by row number. */
   skipped: Map<number, string>
 }
 
-/** The question about the rows of one table. */
+/** Makes the requests for the rows of one table. */
 export class Question {
   readonly #asking: Asking
   readonly #prompt: Template
@@ -49,7 +49,7 @@ export class Question {
   readonly #images: readonly number[]
   readonly #id: number | undefined
 
-  /** `file`: the name of the table in messages. Throws a TableError where a column is missing, or a template is none. */
+  /** Compiles the question. Throws a TableError, which names `file`, for a missing column or an invalid template. */
   constructor({ columns }: TableReader, file: string, asking: Asking, names: QuestionNames) {
     const { prompt, system, images = [], idColumn } = asking
     this.#asking = asking
@@ -60,7 +60,7 @@ export class Question {
     if (images.length === 0) refuseSame([this.#prompt, this.#system], prompt, columns, names.prompt, file)
   }
 
-  /** Why no request can be made of a row; null where one can. */
+  /** The error for which a row has no request; null where it has one. */
   async whyNot(cells: readonly Cell[]): Promise<string | null> {
     try {
       await this.#line(1, cells)
@@ -71,7 +71,7 @@ export class Question {
     }
   }
 
-  /** Whether the row is left out, since nothing is in any column that the prompt, or an image, comes from. */
+  /** Whether a row is skipped because all columns for prompt and images are blank. */
   leavesOut(cells: readonly Cell[]): boolean {
     if (!this.#asking.skipsEmpty) return false
     const isBlank = (column: number): boolean => cellText(cells[column]).trim() === ''
@@ -80,8 +80,8 @@ export class Question {
   }
 
   /**
-   * A line for each row that has a request, counted into `prepared`; of at most `limit` rows. Throws a TableError at the
-   * end where there is none.
+   * Makes a line for each row with a request, at most `limit` rows, and counts rows in `prepared`. Throws a TableError
+   * at the end where there is no line.
    */
   async *lines(
     table: TableReader,
@@ -106,7 +106,7 @@ export class Question {
     checkPrepared(prepared)
   }
 
-  /** One line of JSON with its line break. Throws RowError. */
+  /** Makes one line of JSON with its line break. Throws RowError. */
   async #line(row: number, cells: readonly Cell[]): Promise<string> {
     const { model, schema, parameters, embeds } = this.#asking
     const text = this.#prompt(cells)
@@ -154,7 +154,7 @@ function checkPrepared({ rows, empty, skipped }: Prepared): void {
   )
 }
 
-/** `strict` only where OpenAI's rules for it are met; other servers follow the schema either way. */
+/** The `response_format` of a schema; `strict` only where it meets OpenAI's rules, which other servers ignore. */
 function responseFormat({ schema, fields }: AnswerSchema): object {
   const closed = 'additionalProperties' in schema && schema.additionalProperties === false
   const strict = closed && fields.every(({ required }) => required)

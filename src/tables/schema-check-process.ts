@@ -6,31 +6,31 @@ import { Compile } from 'typebox/schema'
 import { Settings } from 'typebox/system'
 import { shortened } from '../domain/text.ts'
 
-/** Schemas are known by numbers. Times are of the CPU: a busy machine makes no answer wrong. */
+/** A message to the process. Numbers identify schemas. Times are CPU times, so that a busy machine fails no answer. */
 export type ToProcess =
   | { begin: number; schema: string; compileMs: number }
   | { check: number; answers: readonly string[]; answerMs: number }
   | { end: number }
 
-/** Null: nothing is wrong. */
+/** The error of an answer; null: none. */
 export type Verdict = string | null
 
 /**
- * `begun`: why the schema cannot be used, or null. `verdicts`: of as many answers, from the first, as were checked before
- * others have their turn.
+ * A message to the parent. `begun`: the error of the schema, or null. `verdicts`: for the first answers that were
+ * checked within a turn.
  */
 export type FromProcess = 'loaded' | { begun?: string | null; verdicts?: Verdict[]; cpuMs: number }
 
-/** After this time the rest of the answers has to be asked for again. */
+/** The wall time in ms of a turn, after which the parent has to send the remaining answers again. */
 const TURN_MS = 200
 const SHOWN_CHARACTERS = 500
 
-/** Only the first thing that is wrong is looked for: their number has no bound. */
+/** Only the first error is reported: the number of errors has no bound. */
 Settings.Set({ maxErrors: 1 })
 
 type Check = (answer: unknown, progress: Progress) => Verdict
 
-/** The state of the answer that is being checked, for a check that is ended. */
+/** The state of a check, kept in case it is stopped at its time limit. */
 interface Progress {
   isWrong: boolean
 }
@@ -49,7 +49,7 @@ process.on('message', (message: ToProcess) => {
   } else checks.delete(message.end)
 })
 process.once('disconnect', () => process.exit())
-// The process that has started this one decides when it ends.
+// Only the parent process ends this one.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {})
 send('loaded')
 
@@ -72,7 +72,7 @@ function begin(id: number, schema: string, compileMs: number): string | null {
 
 function checkBy(schema: object): Check {
   const whole = Compile(schema)
-  // A pattern is compiled when it is met first.
+  // A first check compiles the patterns.
   whole.Check({})
   return (answer, progress) => {
     if (whole.Check(answer)) return null
@@ -104,7 +104,7 @@ function verdictsOn(check: Check, answers: readonly string[], answerMs: number):
         verdicts.push(verdictOn(check, answers[verdicts.length] ?? '', progress))
       }
     })
-    // An answer that others were checked before is tried again with the whole time.
+    // An answer that was not the first of its turn is tried again with the whole time.
     if (isDone || verdicts.length > first) continue
     const reason = `not_checked: the answer could not be checked by the schema within ${seconds(answerMs)}`
     verdicts.push(progress.isWrong ? 'not_schema: the answer is not as the schema says' : reason)
@@ -128,7 +128,7 @@ let job = (): void => {}
 const CONTEXT = createContext({ run: () => job() })
 const RUN = new Script('run()')
 
-/** Whether `act` ended by itself in this time; it begins anew where other processes had the CPU. */
+/** Runs `act` with a limit of CPU time; returns whether it ended. Restarts it if other processes had the CPU. */
 function within(ms: number, act: () => void): boolean {
   for (let wallMs = ms; ; ) {
     const begun = cpuMs()
@@ -139,7 +139,7 @@ function within(ms: number, act: () => void): boolean {
   }
 }
 
-/** A check that had less of its time is given another one. */
+/** The share of the CPU below which a stopped check is restarted. */
 const CPU_SHARE = 0.7
 
 function cpuMs(): number {

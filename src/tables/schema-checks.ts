@@ -10,14 +10,14 @@ import type { FromProcess, ToProcess, Verdict } from './schema-check-process.ts'
 
 export interface CheckLimits {
   processes: number
-  /** Heap of a process in MiB. */
+  /** The heap of a process in MiB. */
   heapMib: number
-  /** A longer schema is not sent. */
+  /** The longest schema in characters that is checked by. */
   schemaCharacters: number
-  /** The CPU time of compiling, as the others below. */
+  /** The limit of CPU time for compiling a schema, in ms like the others below. */
   compileMs: number
   answerMs: number
-  /** All checks of a table, and what is added to it for each of its answers. */
+  /** The limit for all checks of a table, and the addition for each of its answers. */
   tableMs: number
   tableMsPerAnswer: number
 }
@@ -32,22 +32,22 @@ const LIMITS: CheckLimits = {
   tableMsPerAnswer: 1,
 }
 
-/** A process that has not loaded within this time has failed. */
+/** The time in ms after which a process that has not loaded has failed. */
 const LOAD_MS_MAX = 60_000
-/** How many times the CPU time of a check may pass on a busy machine before its process is killed. */
+/** The factor on a check's CPU limit after which its process is killed, in wall time: the machine may be busy. */
 const BUSY = 20
 
-/** CPU time that checks took, and the answers that they were of. */
+/** The CPU time that checks took, and the number of answers checked. */
 interface SpentTime {
   usedMs: number
   checked: number
 }
 
-/** The processes that check answers for one process of the service. */
+/** The schema-check processes of one process of the service. */
 export class SchemaChecks {
   readonly limits: CheckLimits
   readonly #queue: ProjectQueue
-  /** By project; the one that was used last at the end. */
+  /** The processes by project; the last used at the end. */
   readonly #processes = new Map<string, CheckProcess>()
 
   constructor(limits: Partial<CheckLimits> = {}) {
@@ -55,12 +55,12 @@ export class SchemaChecks {
     this.#queue = new ProjectQueue({ atOnce: this.limits.processes, perProject: 1 })
   }
 
-  /** The checks of one table. `spent`: of all that share one budget of time. */
+  /** Begins the checks of one table. `spent`: shared by all checks with one budget of time. */
   begin(project_id: string, schema: object, spent: SpentTime = { usedMs: 0, checked: 0 }): SchemaCheck {
     return new SchemaCheck(this, project_id, schema, spent)
   }
 
-  /** Runs `act` with the project's process, in its turn. Throws when the check is closed meanwhile. */
+  /** Runs `act` with the project's process when its turn comes. Throws when the check is closed meanwhile. */
   async use<T>(check: SchemaCheck, act: (checking: CheckProcess) => Promise<T>): Promise<T> {
     const { project_id, closed } = check
     return await this.#queue.run(
@@ -81,7 +81,7 @@ export class SchemaChecks {
     )
   }
 
-  /** Ends what runs for the check; a process that no other check uses ends with it. */
+  /** Ends the check, and the process if no other check uses it. */
   end(check: SchemaCheck): void {
     const checking = this.#processes.get(check.project_id)
     if (!checking) return
@@ -107,16 +107,16 @@ export class SchemaChecks {
   }
 }
 
-/** The checks of one table by its schema. */
+/** Checks the answers of one table by its schema. */
 export class SchemaCheck {
   readonly project_id: string
   readonly #checks: SchemaChecks
   readonly #schema: string
   readonly #closing = new AbortController()
-  /** Why no answer is checked any more. */
+  /** Why no further answer is checked; null while answers are. */
   #unusable: string | null = null
   readonly #spent: SpentTime
-  /** So many answers are sent one at a time: one of them has ended the process. */
+  /** The number of answers still to be sent one at a time, because one of them has crashed the process. */
   #oneByOne = 0
 
   constructor(checks: SchemaChecks, project_id: string, schema: object, spent: SpentTime) {
@@ -139,7 +139,7 @@ export class SchemaCheck {
     return this.#unusable
   }
 
-  /** The faults of each answer, the text of a JSON value. Throws when the check is closed meanwhile. */
+  /** Checks answers, each a JSON text. Throws when the check is closed meanwhile. */
   async verdicts(answers: readonly string[]): Promise<Verdict[]> {
     const verdicts: Verdict[] = []
     while (verdicts.length < answers.length) {
@@ -149,7 +149,7 @@ export class SchemaCheck {
     return verdicts
   }
 
-  /** Ends what is being checked. */
+  /** Stops the checks. */
   close(): void {
     if (this.closed.aborted) return
     this.#closing.abort(new Error('the checks of this table were closed'))
@@ -160,7 +160,7 @@ export class SchemaCheck {
     this.close()
   }
 
-  /** The verdicts on the first answers; on none when the process has ended, or the schema turns out to be unusable. */
+  /** Checks some answers. Returns the first ones' verdicts; none after a crash, or for an unusable schema. */
   async #checkSome(answers: readonly string[]): Promise<Verdict[]> {
     return await this.#checks.use(this, async (checking) => {
       if (!(await checking.loaded)) return this.#giveUp('the process that checks did not start')
@@ -200,7 +200,7 @@ export class SchemaCheck {
     if (leftMs <= 0) return 'late'
     const begun = systemClock.steady()
     const reply = await checking.ask(order, leftMs * BUSY)
-    // A process that crashed does not report the time that it used.
+    // A process that crashed does not report its CPU time.
     spent.usedMs += typeof reply === 'string' ? systemClock.steady() - begun : reply.cpuMs
     return reply
   }
@@ -217,7 +217,7 @@ type Reply = Exclude<FromProcess, 'loaded'> | 'late' | 'crashed'
 
 class CheckProcess {
   readonly loaded: Promise<boolean>
-  /** The table that it works for. */
+  /** The table for which the process works now. */
   busyWith: SchemaCheck | null = null
   hasEnded = false
   readonly #child: ChildProcess
@@ -227,7 +227,7 @@ class CheckProcess {
 
   constructor(heapMib: number) {
     this.#child = forkConfined('schema-check-process', { heapMib })
-    // It alone does not keep this process running.
+    // The process does not keep this one running.
     this.#child.unref()
     this.#child.channel?.unref()
     this.loaded = new Promise((resolve) => {
@@ -248,7 +248,7 @@ class CheckProcess {
     })
   }
 
-  /** The number of its schema, and whether the process has it already. */
+  /** The number of the check's schema, and whether the process has the schema. */
   idOf(check: SchemaCheck): [isKnown: boolean, id: number] {
     const known = this.#ids.get(check)
     if (known !== undefined) return [true, known]
@@ -257,7 +257,7 @@ class CheckProcess {
     return [false, id]
   }
 
-  /** True if no check is left. */
+  /** Removes a check; returns whether the process has no other. */
   forget(check: SchemaCheck): boolean {
     const id = this.#ids.get(check)
     if (id !== undefined) this.#send({ end: id })
@@ -265,7 +265,7 @@ class CheckProcess {
     return this.#ids.size === 0
   }
 
-  /** Kills the process if it takes longer. */
+  /** Sends an order and waits for the reply. Kills the process after `ms`. */
   async ask(order: ToProcess, ms: number): Promise<Reply> {
     if (this.hasEnded) return 'crashed'
     return await new Promise((resolve) => {
@@ -288,7 +288,7 @@ class CheckProcess {
   }
 
   #send(order: ToProcess): void {
-    // A process that is exiting receives nothing; its exit is handled.
+    // An exiting process receives nothing; its exit is handled.
     if (this.#child.connected) this.#child.send(order, () => {})
   }
 }

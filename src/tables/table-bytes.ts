@@ -5,8 +5,8 @@ import { createGunzip, createZstdDecompress } from 'node:zlib'
 import { compressionOf, TableError } from './table.ts'
 
 /**
- * The bytes of a table, in memory, a file or a blob. `name`: its ending says how they are written, and messages
- * begin with it.
+ * The bytes of a table, in memory, a file or a blob. `name`: its ending gives format and compression; messages begin
+ * with it.
  */
 export interface TableSource {
   name: string
@@ -15,10 +15,10 @@ export interface TableSource {
 }
 
 const BLOCK_BYTES = 256 * 1024
-/** The default of `limits.file_bytes_max`. A small file may expand to any size. */
+/** The default of `limits.file_bytes_max`, the most bytes of a table: a small file may expand to any size. */
 const EXPANDED_BYTES_MAX = 10 * 1024 ** 3
 
-/** To be read to its end, or returned. Throws a TableError where the bytes cannot be decompressed, or expand too far. */
+/** Decompresses a table; to be read to the end, or returned. Throws a TableError for bad compression or excess size. */
 export async function* tableBytes(
   source: TableSource,
   bytesMax = EXPANDED_BYTES_MAX,
@@ -31,7 +31,7 @@ export async function* tableBytes(
   const blocks = Readable.from(blocksOf(source), { objectMode: false })
   let bytes = 0
   try {
-    // The error is that of the decoder, which is read.
+    // The reader of the decoder gets its error.
     for await (const block of readable(pipeline(blocks, decoder, () => {}))) {
       bytes += block.length
       if (bytes > bytesMax)
@@ -62,7 +62,7 @@ async function* blocksOf(source: TableSource): AsyncGenerator<Buffer> {
     yield Buffer.from(await source.slice(at, Math.min(at + BLOCK_BYTES, source.byteLength)))
 }
 
-/** The beginning of the table. */
+/** Reads the first `bytes` of the table. */
 export async function tableHead(source: TableSource, bytes: number): Promise<Buffer> {
   const blocks: Buffer[] = []
   let length = 0
@@ -76,13 +76,13 @@ export async function tableHead(source: TableSource, bytes: number): Promise<Buf
 
 type Utf16 = 'utf-16le' | 'utf-16be'
 
-/** By its byte-order mark. */
+/** Detects UTF-16 by its byte-order mark. */
 export function markedUtf16(head: Buffer): Utf16 | undefined {
   const mark = head.length < 2 ? 0 : head.readUInt16BE(0)
   return mark === 0xfffe ? 'utf-16le' : mark === 0xfeff ? 'utf-16be' : undefined
 }
 
-/** Throws a TableError where the text is UTF-16: in most files, every other byte of it is zero, and no byte of UTF-8. */
+/** Throws a TableError for UTF-16, in which often every other byte is zero; UTF-8 text has no zero bytes. */
 export function refuseUtf16(name: string, head: Buffer): void {
   const zeros = [0, 0]
   for (let at = 0; at < head.length; at++) if (head[at] === 0) zeros[at % 2]!++
@@ -96,5 +96,5 @@ export function refuseUtf16(name: string, head: Buffer): void {
   )
 }
 
-/** Delimiters and line breaks have a zero in every script; other characters may have none. */
+/** The most bytes for each zero in UTF-16: delimiters and line breaks have a zero in every script. */
 const ZEROS_PER = 20

@@ -3,25 +3,25 @@ import type { SchemaElement } from 'hyparquet'
 import { ExplainedError } from '../domain/errors.ts'
 import { shortened } from '../domain/text.ts'
 
-/** Null: no value; undefined: a key that a JSONL row does not have. Objects and arrays are JSON values. */
+/** The value of a cell: null for no value, undefined for a key that a JSONL row lacks, JSON for objects and arrays. */
 export type Cell = unknown
 
 export interface Row {
   cells: readonly Cell[]
-  /** The JSON of the first cells as a JSONL file has it, to be written as it was read. */
+  /** The JSON of the first cells as read from a JSONL file, written unchanged. */
   source?: { json: string; cells: number }
 }
 
-/** `float`: a number of 32 bits. */
+/** The type of a cell. `float`: a number of 32 bits. */
 type PlainType = 'string' | 'integer' | 'number' | 'float' | 'boolean' | 'json'
 export type ColumnType = PlainType | ListType
 
-/** Items may be null. */
+/** The type of a list, whose items may be null. */
 export interface ListType {
   items: ColumnType
 }
 
-/** Lists that are deeper within lists are JSON: each level is columns, and calls, of its own. */
+/** The depth from which nested lists are JSON: each level needs columns and calls. */
 export const LIST_LEVELS_MAX = 8
 
 export function isList(type: ColumnType): type is ListType {
@@ -33,7 +33,7 @@ export interface ParquetColumn {
   declared: readonly SchemaElement[]
   /** The same elements without the types that would be converted. */
   stored: readonly SchemaElement[]
-  /** Makes the text of a stored value; undefined where the stored value is the cell. */
+  /** Converts a stored value to text; undefined where the stored value is the cell. */
   text?: ((stored: unknown) => string) | undefined
 }
 
@@ -44,32 +44,32 @@ export interface Column {
   parquet?: ParquetColumn
 }
 
-/** How a CSV or TSV file is written. */
+/** The format in which a CSV or TSV file is written. */
 export interface CsvStyle {
   delimiter: string
   newline: string
   bom: boolean
-  /** A text that a spreadsheet would run as a formula gets an apostrophe before it (csv-writer.ts). */
+  /** Whether a text that a spreadsheet would run as a formula gets an apostrophe before it (csv-writer.ts). */
   spreadsheet?: boolean
 }
 
 export interface TableReader {
   columns: readonly Column[]
   csv?: CsvStyle
-  /** Reads the file from its start. */
+  /** Reads the rows from the start of the file. */
   rows(): AsyncGenerator<Row>
 }
 
-/** Where the bytes of a table go. */
+/** The destination of a table's bytes. */
 export interface Sink {
-  /** Undefined while it need not be waited for. */
+  /** Appends a piece; undefined where the next one need not wait. */
   append(piece: string | Uint8Array): Promise<void> | undefined
   end(): Promise<void>
-  /** Deletes what was written. */
+  /** Deletes the written bytes. */
   abort(): Promise<void>
 }
 
-/** The file is a table only when `end` has returned. */
+/** Writes a table, which is complete only when `end` has returned. */
 export interface TableWriter {
   write(row: Row): Promise<void>
   end(): Promise<void>
@@ -86,23 +86,23 @@ const ENDINGS: Readonly<Record<TableFormat, RegExp>> = {
   parquet: /\.(parquet|pq)$/i,
 }
 
-/** The format that the ending of a file name says; undefined when it says none. */
+/** The format by the ending of a file's name; undefined for other endings. */
 export function formatOf(path: string): TableFormat | undefined {
   return TABLE_FORMATS.find((format) => ENDINGS[format].test(path))
 }
 
-/** How the file is compressed as a whole, by the ending of its name. */
+/** The compression of a whole file by the ending of its name. */
 export function compressionOf(path: string): 'gz' | 'zst' | null {
   return /\.gz$/i.test(path) ? 'gz' : /\.zst$/i.test(path) ? 'zst' : null
 }
 
-/** The path without the ending of its format. */
+/** Removes the ending of the format from a path. */
 export function withoutEnding(path: string): string {
   const format = formatOf(path)
   return format === undefined ? path : path.replace(ENDINGS[format], '')
 }
 
-/** A cell as text, in prompts and CSV files: no text for a missing value, JSON for objects and lists. */
+/** The text of a cell in prompts and CSV files: '' for a missing value, JSON for objects and lists. */
 export function cellText(cell: Cell): string {
   if (cell === null || cell === undefined) return ''
   if (typeof cell === 'string') return cell
@@ -110,7 +110,7 @@ export function cellText(cell: Cell): string {
   return typeof cell === 'object' && !hasText(cell) ? cellJson(cell) : String(cell)
 }
 
-/** A cell as JSON; integers beyond 2^53 keep their digits. */
+/** The JSON of a cell; integers beyond 2^53 keep their digits. */
 export function cellJson(cell: Cell): string {
   return JSON.stringify(cell, jsonValue) ?? 'null'
 }
@@ -121,10 +121,10 @@ function jsonValue(_key: string, value: unknown): unknown {
   return value
 }
 
-/** ES2026; not in the compiler's library yet. */
+/** JSON.rawJSON of ES2026, which the compiler's library does not have yet. */
 const { rawJSON: rawJson } = JSON as typeof JSON & { rawJSON: (text: string) => unknown }
 
-/** A value that is one word as text: a date, a time, a decimal. */
+/** A value whose text is one word: a date, a time, a decimal. */
 export abstract class Scalar {
   abstract toString(): string
   toJSON(): unknown {
@@ -136,17 +136,17 @@ function hasText(value: object): boolean {
   return value instanceof Date || value instanceof Scalar
 }
 
-/** A table that cannot be read, or not be asked about; the message says where and why. */
+/** The error for a table that cannot be read or asked about; its message has the place and the reason. */
 export class TableError extends ExplainedError {}
 
 const SHOWN_CHARACTERS_MAX = 60
 
-/** A column as messages name it. */
+/** A column's name in messages, shortened. */
 export function shownName(name: string): string {
   return shortened(name, SHOWN_CHARACTERS_MAX)
 }
 
-/** Throws a TableError where two columns have one name: it would say nothing. */
+/** Throws a TableError where two columns have the same name. */
 export function checkNames(table: string, columns: readonly Column[]): void {
   const names = new Set<string>()
   for (const { name } of columns) {
@@ -158,10 +158,10 @@ export function checkNames(table: string, columns: readonly Column[]): void {
   }
 }
 
-/** A row of which no request can be made; the other rows can. */
+/** The error for a row of which no request can be made; other rows are unaffected. */
 export class RowError extends Error {}
 
-/** The fields of a request's body that are made of what is asked about a row. */
+/** The fields of a request's body that the question about a row sets. */
 export const QUESTION_FIELDS: readonly string[] = ['model', 'messages', 'input', 'response_format']
 
 const ROW_ID = /^row-([1-9]\d{0,14})$/
@@ -171,7 +171,7 @@ export function rowId(row: number): string {
   return `row-${row}`
 }
 
-/** The row of a custom_id that `rowId` made; null for any other. */
+/** The row number of a custom_id that `rowId` made; null for any other. */
 export function rowOfId(custom_id: string): number | null {
   const digits = ROW_ID.exec(custom_id)?.[1]
   return digits === undefined ? null : Number(digits)
