@@ -37,12 +37,12 @@ import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import { assertDatabaseExists, closeFolder, keyPlace, masterKey, openBlobs, openDatabase } from './stores.ts'
 
-/** `variable` looks into the environment. */
+/** Makes the admin commands. `variable` reads a variable of the environment. */
 export function adminCommands(variable: (name: string) => string | undefined): AdminCommands {
   return { rekey: (config, order) => rekey(config, order, variable), migrateData, releaseMoved, backup }
 }
 
-/** `dir` becomes a data folder that is complete except for the master key. */
+/** Copies the data folder to `dir`, complete except for the master key. */
 export async function backup(config: Config, dir: string): Promise<BackedUp> {
   const { database } = config
   if (!('path' in database))
@@ -57,7 +57,7 @@ export async function backup(config: Config, dir: string): Promise<BackedUp> {
     throw new Failure('the backup folder must not be the data folder')
   const blobsRoot = join(folder, 'blobs')
   if (config.blobs.kind === 'disk') {
-    // Content in the backup that the copy of the database lacks is removed, and in the service's own folder that is new.
+    // The backup lacks blobs that the copied database lacks; in the service's own folder, blobs would be lost.
     const { root } = config.blobs
     if (isSame(blobsRoot, root) || isBelow(folder, root))
       throw new Failure(
@@ -122,7 +122,7 @@ async function releaseMoved(config: Config): Promise<void> {
   await release(place)
 }
 
-/** A source must exist. A target is created, with the master key of `source`. */
+/** Opens a source, which must exist, or creates a target with the master key of `source`. */
 async function openPlace(config: Config, source?: { config: Config; master: MasterKey }): Promise<Place> {
   if (source === undefined) assertDatabaseExists(config)
   const store = await openDatabase(config)
@@ -136,7 +136,7 @@ async function openPlace(config: Config, source?: { config: Config; master: Mast
   }
 }
 
-/** Sealed blobs are copied as they are, so the target needs the same master key. */
+/** Gives the target the source's master key, because encrypted blobs are copied unchanged. */
 async function shareKey(source: { config: Config; master: MasterKey }, target: Config): Promise<void> {
   const place = await keyPlace(target)
   if (place === null) return
@@ -149,7 +149,7 @@ async function shareKey(source: { config: Config; master: MasterKey }, target: C
     )
 }
 
-/** Without passwords. */
+/** The name of the database in messages, without a password. */
 function databaseName({ database }: Pick<Config, 'database'>): string {
   if ('path' in database) return database.path
   const { host, pathname } = new URL(database.url)
@@ -177,7 +177,7 @@ export async function rekey(
   const freeze = await readFreeze(store.read)
   const resumed = freeze?.by === 'rekey' ? freeze : null
   const present = place !== null && !existsSync(place.path) ? null : await masterKey(config, store)
-  // An earlier run may have been interrupted right after it replaced the file.
+  // An interrupted run may have replaced the key file and not yet rewrapped all keys.
   if (present && resumed?.to === present.id) {
     const done = await rewrapAll({ store, blobs }, { from: null, to: present }, { tell })
     return await end(store, { ...done, key_id: present.id, path: place?.path ?? null })
@@ -186,7 +186,7 @@ export async function rekey(
   const isSameFile = target !== null && target.path === place?.path
   const next = isSameFile ? { ...target, path: nextKeyPath(target.path) } : target
   const to = await newKey(next, { toFile, toEnv, toConfig }, variable)
-  // An earlier run that took the key out of its file has kept the old key beside it.
+  // An interrupted run that removed the key from its file has kept the old key beside it.
   const from =
     present ?? (resumed && place ? await readMasterKey(oldKeyPath(place.path), place.service) : null)
   if (from === null) throw new Failure(`there is no master key at ${place?.path} to replace`)
@@ -200,7 +200,7 @@ export async function rekey(
   return await end(store, { ...done, key_id: to.id, path: target?.path ?? null })
 }
 
-/** A new key that will be kept in a file is first written beside the old one, so that a crash cannot lose it. */
+/** Makes the new master key; one for a file is first written beside the old one, so that a crash cannot lose it. */
 async function newKey(
   next: KeyPlace | null,
   { toFile, toEnv, toConfig }: Omit<RekeyOrder, 'tell'>,

@@ -16,18 +16,18 @@ import { EndingBatches } from '../worker/ending-batches.ts'
 import type { OpenStore } from './stores.ts'
 
 const INTERVAL_MS = 1_000
-/** A worker that ran this recently may only be restarting. */
+/** The time in ms without a worker that a restart may take. */
 const RESTART_MS_MAX = 60_000
 
 interface ApiMaintenanceOptions extends Pick<Ports, 'sealed' | 'log'> {
   store: OpenStore
-  /** The models as configured just now. */
+  /** The models by the current configuration. */
   models: ReadonlyMap<string, Model>
   plans: ReadonlyMap<string, Plan>
   rules: FinishRules
-  /** If given, it ends no other batch. */
+  /** The only batches that may be ended; absent: all. */
   onlyBatches?: ReadonlySet<string> | undefined
-  /** The session of this process; it owns the leases of the batches that are being closed. */
+  /** The session of this process, which owns the leases of the batches that are being closed. */
   sessionId: () => string
   onEnded: (batch: BatchRow) => void
 }
@@ -37,7 +37,7 @@ export class ApiMaintenance {
   readonly #leases: Leases
   readonly #endingBatches: EndingBatches
   readonly #setBack = new ClockSetBack()
-  /** Unix ms. */
+  /** The time when a worker was last seen (Unix ms). */
   #workerSeen: number
   #cancelTimer: (() => void) | null = null
   #running: Promise<void> = Promise.resolve()
@@ -68,7 +68,7 @@ export class ApiMaintenance {
     })
   }
 
-  /** Since when no worker runs (Unix ms), if that is a minute or longer. */
+  /** The time since which no worker runs (Unix ms); null for less than a minute. */
   get noWorkerSince(): number | null {
     return this.#options.store.clock.now() - this.#workerSeen < RESTART_MS_MAX ? null : this.#workerSeen
   }

@@ -10,19 +10,19 @@ import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import { modelsById } from './upstreams.ts'
 
-/** The answer of a service: why it changed nothing, or the changed sections that need a restart. */
+/** The answer to a reload: the error that prevented it, or the changed sections that need a restart. */
 export interface ReloadAnswer {
   error: string | null
   needsRestart: string[]
 }
 
-/** The kernel's bound of a socket's path. */
+/** The kernel's limit of a socket's path in bytes. */
 const PATH_BYTES_MAX = 100
 const ANSWER_MS_MAX = 15_000
 
 const folderOf = (data_dir: string): string => join(data_dir, 'control')
 
-/** Null where the path of the data folder is too long; SIGHUP works all the same. */
+/** Listens for `offpeak reload`; null where the path of the data folder is too long. SIGHUP works nevertheless. */
 export function listenForReload(
   data_dir: string,
   reload: () => Promise<ReloadAnswer>,
@@ -44,7 +44,7 @@ export function listenForReload(
   return server.unref()
 }
 
-/** Asks every service that runs with this data folder; by process ID. */
+/** Asks every service with this data folder to reload; the answers by process ID. */
 export async function askToReload(data_dir: string): Promise<Map<string, ReloadAnswer>> {
   const answers = new Map<string, ReloadAnswer>()
   for (const name of namesIn(folderOf(data_dir))) {
@@ -60,13 +60,13 @@ function namesIn(folder: string): string[] {
   try {
     return readdirSync(folder).filter((name) => name.endsWith('.sock'))
   } catch (error) {
-    // Another user's folder is told as such.
+    // A folder of another user is an error.
     if (!hasCode(error, 'ENOENT')) throw error
     return []
   }
 }
 
-/** Null where no process listens: it has crashed. */
+/** Asks one service to reload; null where its process has crashed. */
 function ask(path: string): Promise<ReloadAnswer | null> {
   return new Promise((resolve) => {
     const socket = connect(path)
@@ -86,8 +86,8 @@ function ask(path: string): Promise<ReloadAnswer | null> {
 }
 
 /**
- * The running configuration with the models, the buckets and the bound of lines in flight of `next`, which can
- * change while it runs; and the changed sections that need a restart.
+ * Takes the models, the buckets and the limit of lines in flight from `next`, and the rest from the running
+ * configuration; names the changed sections that need a restart.
  */
 export function reloaded(running: Config, next: Config): { config: Config; needsRestart: string[] } {
   const { models, buckets } = next
@@ -101,7 +101,7 @@ export function reloaded(running: Config, next: Config): { config: Config; needs
   return { config, needsRestart }
 }
 
-/** Changes `models` in place, for all readers of the map. The learned sizes of a model stay. */
+/** Changes `models` in place, for all readers of the map. The learned sizes of a model are kept. */
 export function replaceModels(models: Map<string, Model>, config: Config): void {
   const before = new Map(models)
   models.clear()

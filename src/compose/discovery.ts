@@ -5,12 +5,12 @@ import { isDeepStrictEqual } from 'node:util'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 
-/** The addresses of a name; may throw. */
+/** Resolves a name to its addresses; may throw. */
 type Resolve = (host: string) => Promise<readonly string[]>
 
 const LOOK_EVERY_MS = 5_000
 
-/** Resolves names like other programs of this machine: hosts file and search domains included. */
+/** Resolves names like other programs of this machine, with its hosts file and search domains. */
 export const resolveBySystem: Resolve = async (host) =>
   (await lookup(host, { all: true, order: 'verbatim' })).map(({ address }) => address)
 
@@ -19,7 +19,7 @@ export interface DiscoveryOptions {
   everyMs?: number
   clock: Pick<Clock, 'now'>
   log: Log
-  /** An address came or went. */
+  /** Called when an address was added or removed. */
   onChange: () => void
 }
 
@@ -34,19 +34,19 @@ export class Discovery {
     this.#options = options
   }
 
-  /** Empty until the name has been resolved once. */
+  /** The addresses of a name; empty until it has been resolved once. */
   of(host: string): readonly string[] {
     return this.#addresses.get(host) ?? []
   }
 
-  /** The names to look up from now on; new ones are looked up at once. */
+  /** Sets the names to resolve; new ones are resolved at once. */
   watch(hosts: ReadonlySet<string>): void {
     const added = [...hosts].some((host) => !this.#hosts.has(host))
     this.#hosts = hosts
     if (added) void this.look()
   }
 
-  /** To be called about once a second. */
+  /** Resolves names when it is time; to be called about once a second. */
   tick(): void {
     if (
       this.#hosts.size > 0 &&
@@ -55,7 +55,7 @@ export class Discovery {
       void this.look()
   }
 
-  /** Looks all names up now; when it resolves, whatever changed has been taken up. */
+  /** Resolves all names now; changes have been applied when the promise resolves. */
   look(): Promise<void> {
     this.#looking ??= this.#look().finally(() => {
       this.#looking = null

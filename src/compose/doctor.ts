@@ -114,7 +114,7 @@ function unopened(finding: Finding): Doctor {
   }
 }
 
-/** The master key; null, with a finding that gives the reason, where there is none. */
+/** Opens the master key; null, with a finding that gives the reason, where there is none. */
 async function openerOf(config: Config, store: Store, tell: (finding: Finding) => void) {
   try {
     const place = await keyPlace(config)
@@ -122,7 +122,7 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
     if (place?.service) tell(keyNote(place.service.name))
     return master
   } catch (error) {
-    // The examination of the database reports that it is damaged.
+    // The check of the database reports the damage.
     if (error instanceof DatabaseFailure) return null
     if (!(error instanceof MasterKeyError || error instanceof Failure)) throw error
     tell({
@@ -136,9 +136,7 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
   }
 }
 
-/**
- * Asks each configured batch API whether it is one and takes the key, and says what to fix where it does not.
- */
+/** Checks that each configured batch API answers as one and accepts the key; the results tell how to fix it. */
 async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
   const upstreams = models.flatMap((model) => model.upstreams.filter((one) => isOfKind(one, 'batch-api')))
   const distinct = new Map(upstreams.map((one) => [`${one.name} ${one.base_url}`, one]))
@@ -151,7 +149,7 @@ async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
   )
 }
 
-/** Reads the metrics of each server with live traffic that has any, and says what to fix where there are none. */
+/** Checks that the metrics of each server with live traffic can be read; the results tell how to fix it. */
 async function checkLiveMetrics({ models }: Config): Promise<LiveMetricsCheck[]> {
   const upstreams = models.flatMap((model) => model.upstreams.filter((one) => one.type === 'openai'))
   return await Promise.all(
@@ -177,7 +175,7 @@ async function checkKeySets({ auth: { jwt } }: Config): Promise<KeySetCheck[]> {
   return [{ issuer: jwt.issuer, keys_at: jwt.jwks_url ?? jwt.jwks_file ?? '', problem }]
 }
 
-/** The cause of a failed fetch says more than the error. */
+/** The message of a failed fetch's cause, which says more than the error's own. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return error.cause instanceof Error ? error.cause.message : error.message

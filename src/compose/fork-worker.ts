@@ -11,34 +11,36 @@ import type { Metrics } from '../metrics/metrics-text.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
 
 /**
- * glibc takes large buffers from the system and gives them back: those of an answer, too, which are smaller here than what
- * bin/offpeak.js calls large.
+ * Makes glibc take large buffers from the system and return them: the limit, smaller than that of bin/offpeak.js, also
+ * covers the buffers of answers.
  */
 const WORKER_ENV = { MALLOC_MMAP_THRESHOLD_: String(32 * 1024) }
-/** The service ends when a worker process crashes more often than this within a minute. */
+/** The most crashes of a worker process within a minute, above which the service ends. */
 const CRASHES_MAX = 3
 const CRASHES_WITHIN_MS = 60_000
-/** A worker that does not report its metrics within this time is left out. */
+/** The time in ms after which a worker's metrics are left out. */
 const METRICS_MS_MAX = 2_000
 
 export interface WorkerProcesses {
-  /** Resolves once all of them claim work; with `onlyBatches`, that of these batches and of those that `answer` adds. */
+  /**
+   * Starts claiming work and resolves once all do; `onlyBatches`: only of these batches, and those that `answer` adds.
+   */
   begin(config: Config, log: Log, onlyBatches?: readonly string[]): Promise<void>
   answer(batch_id: string): void
-  /** Another configuration with the models to use from now on. Throws a Failure where they cannot use them. */
+  /** Applies the models of another configuration. Throws a Failure where the processes cannot use them. */
   reload(config: Config): void
   wake(): void
-  /** The metrics of each process that reports them in time. */
+  /** Reads the metrics of each process that reports them in time. */
   metrics(): Promise<Metrics[]>
-  /** Resolves when they have requeued their chunks and exited. */
+  /** Stops the processes; resolves when they have requeued their chunks and exited. */
   stop(): Promise<void>
-  /** Rejects when one of them cannot be kept running. */
+  /** Rejects when a process cannot be kept running. */
   failed: Promise<never>
 }
 
-/** Starts the processes immediately, so that they load while the caller opens the stores; they work from `begin` on. */
+/** Starts the processes at once, so that they load while the caller opens the stores; they work after `begin`. */
 export function forkWorkers(count: number): WorkerProcesses {
-  /** A process that replaces a crashed one begins with the latest configuration. */
+  /** The first message to a process that replaces a crashed one: the latest configuration. */
   let start: Start | null = null
   const workers = Array.from({ length: count }, () => forkWorker(() => start))
   const tellAll = (message: ToWorker): void => {
@@ -80,10 +82,10 @@ interface Start {
 }
 
 interface WorkerProcess extends Pick<WorkerProcesses, 'stop' | 'failed'> {
-  /** Resolves once it claims work. */
+  /** Starts the process's work; resolves once it claims work. */
   begin(log: Log): Promise<void>
   tell(message: ToWorker): void
-  /** Null when it does not report them in time. */
+  /** Reads the metrics of the process; null when it does not report them in time. */
   metrics(): Promise<Metrics | null>
 }
 
@@ -117,7 +119,7 @@ function forkWorker(startOf: () => Start | null): WorkerProcess {
     log.error({ pid: child.pid }, `${how}; restarted it`)
     child = spawnWorker()
     exited = once(child, 'exit')
-    // A process that exits before it is ready counts as a crash, too.
+    // A process that exits before it is ready also counts as a crash.
     begin(log).catch((error: unknown) => {
       if (!stopping) replace(log, error instanceof Error ? error.message : String(error))
     })
@@ -141,17 +143,17 @@ function spawnWorker(): ChildProcess {
   return fork(new URL(file, import.meta.url), {
     env: { ...process.env, ...WORKER_ENV },
     serialization: 'advanced',
-    // Standard output belongs to the command.
+    // Standard output is for the output of the command.
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
 }
 
 function tell(child: ChildProcess, message: ToWorker): void {
-  // A process that is exiting receives nothing; its exit is handled.
+  // An exiting process receives nothing; its exit is handled.
   if (child.connected) child.send(message, () => {})
 }
 
-/** Two concurrent calls may get the same answer. */
+/** Reads the metrics of a process; two concurrent calls may get the same answer. */
 function askMetrics(child: ChildProcess): Promise<Metrics | null> {
   return new Promise((resolve) => {
     const end = (metrics: Metrics | null): void => {
@@ -172,7 +174,7 @@ function askMetrics(child: ChildProcess): Promise<Metrics | null> {
   })
 }
 
-/** Resolves when the process is ready; rejects when it exits before. `ended`: it may have done so already. */
+/** Starts a process's work; resolves when it is ready, rejects when it exits before. `ended`: its exit, past or not. */
 async function ready(child: ChildProcess, ended: Promise<unknown[]>, start: ToWorker): Promise<void> {
   const exited = ended.then(([code, signal]) => {
     throw new Failure(`the worker process exited with ${signal ?? code} during its start`)
@@ -187,13 +189,13 @@ async function ready(child: ChildProcess, ended: Promise<unknown[]>, start: ToWo
 
 // How many worker processes `serve` starts, and the share of the configured bounds that each gets.
 
-/** One process sends more lines per second than most model servers answer, and the API needs cores, too. */
+/** The cores per worker process: one sends more lines than most servers answer, and the API needs cores. */
 const CORES_EACH = 4
 const AUTO_MAX = 4
 
 /**
- * `auto` is one for every four cores, at least one, at most four, and at most the smallest `concurrency_max` of an
- * upstream; one where servers are started on demand.
+ * The number of worker processes. `auto`: one for every four cores, at least one, at most four, and at most the
+ * smallest `concurrency_max` of an upstream; one where servers are started on demand.
  */
 export function workerCount(config: Config, cores: number = availableParallelism()): number {
   const { processes } = config.worker
@@ -204,10 +206,7 @@ export function workerCount(config: Config, cores: number = availableParallelism
   return Math.max(1, Math.min(AUTO_MAX, slots, Math.floor(cores / CORES_EACH)))
 }
 
-/**
- * The configuration of each of `count` workers: the bounds of lines in flight and of memory are divided between
- * them.
- */
+/** The configuration of each of `count` workers, which share the limits of lines in flight and of memory. */
 export function shareOf(config: Config, count: number): Config {
   if (count === 1) return config
   const share = (whole: number): number => Math.max(1, Math.ceil(whole / count))

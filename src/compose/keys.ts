@@ -85,8 +85,8 @@ const PROJECT = 'default'
 
 /**
  * Creates the project `default`, a key with every scope in `DIR/api-key` and one for strict OpenAI clients in
- * `DIR/api-key-openai`, each unless its file exists. Processes that share a PostgreSQL database may each have a data
- * folder of their own: only the first of them creates keys.
+ * `DIR/api-key-openai`, each unless its file exists. Processes that share a PostgreSQL database may have different data
+ * folders: only the first process creates keys.
  */
 export async function ensureFirstKeys(config: Config, store: OpenStore): Promise<void> {
   const missing = [null, ...COMPAT_MODES].filter((compat) => !existsSync(apiKeyPath(config, compat)))
@@ -108,7 +108,7 @@ async function createFirstKey(config: Config, store: OpenStore, compat: CompatMo
       : { name: `made at the first start, for clients of ${compat}`, scopes: PROJECT_SCOPES }),
   })
   makeFolder(config.data_dir)
-  // The first link of processes that start at the same time wins, and no reader sees a partly written key.
+  // The first of several processes that link the file wins, and no reader sees a partly written key.
   const temporary = `${path}.${randomUUID()}`
   await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true })
   await link(temporary, path).catch((error: NodeJS.ErrnoException) => {

@@ -5,7 +5,7 @@ import { type DestinationStream, destination, type Logger, pino } from 'pino'
 import type { Config } from '../config/config.ts'
 import { SECRET_MARKER, visible, visibleLines, withoutSecrets, withoutUrlSecrets } from '../domain/text.ts'
 
-/** Fields of a logged object that may contain a secret. */
+/** The fields of a logged object that may contain a secret. */
 const SECRETS = [
   'authorization',
   'headers.authorization',
@@ -25,16 +25,16 @@ export function makeLog(config: Pick<Config, 'log' | 'region'>): Logger {
       level: config.log.level,
       base: { region: config.region },
       redact: { paths: SECRETS, censor: SECRET_MARKER },
-      // Messages of libraries and errors may contain secrets and control characters; neither reaches the log.
+      // Secrets and control characters in messages of libraries and errors are removed from the log.
       hooks: { streamWrite: (row) => visibleLines(withoutUrlSecrets(withoutSecrets(row))) },
     },
     isatty(STDERR) ? readable() : destination({ dest: STDERR, sync: true }),
   )
 }
 
-/** Makes rows for a person. Parsing brings back the control characters that JSON escapes: they are escaped again. */
+/** Makes the text format of log rows, and escapes control characters, which parsing has restored from JSON. */
 export function textFormat(): (row: string) => string {
-  // Loaded where a person reads along: most services log JSON.
+  // Loaded only for a terminal: most services log JSON.
   const { prettyFactory }: typeof import('pino-pretty') = createRequire(import.meta.url)('pino-pretty')
   const format = prettyFactory({
     colorize: false,

@@ -11,25 +11,25 @@ import { http } from '../domain/http-module.ts'
 import { MetricsText } from '../metrics/metrics-text.ts'
 import { version } from './version.ts'
 
-/** Used by several exporters for Prometheus, such as OpenTelemetry's. */
+/** The default port, also used by other exporters for Prometheus such as OpenTelemetry's. */
 const PORT = 9464
 
 export interface MetricsPage {
   url: string
-  /** /readyz answers 503 from now on. */
+  /** Makes /readyz answer 503 from now on. */
   setStopping(): void
   close(): Promise<void>
 }
 
 export interface MetricsOf {
-  /** Why the process is not ready; null: it is ready. */
+  /** Returns the reason for which the process is not ready; null when it is ready. */
   notReadyReason: () => Promise<string | null>
   registry: Registry
   clock?: Clock
 }
 
 /**
- * The port on which a process shows its metrics: a separate port or the API's; null: nowhere. `auto` is a separate port
+ * The port on which a process serves its metrics: a separate port or the API's; null: none. `auto` is a separate port
  * for `api` and `worker`, and the API's for `serve`.
  */
 export function metricsPlace(
@@ -42,7 +42,7 @@ export function metricsPlace(
   return role !== 'worker' && port === listen.port && port !== 0 ? 'api' : port
 }
 
-/** `auto` is 9464, or a free port where 9464 is taken. */
+/** Serves the metrics page. The port `auto` is 9464, or a free port where 9464 is taken. */
 export async function serveMetricsPage(
   listen: { host: string; port: number | 'auto' },
   { notReadyReason, registry, clock = systemClock }: MetricsOf,

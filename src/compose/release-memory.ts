@@ -5,12 +5,12 @@ import { runInNewContext } from 'node:vm'
 import { systemClock } from '../domain/clock.ts'
 
 const LOOK_MS = 3_000
-/** A collection takes some 50 ms: it must not come between calls or lines that follow each other. */
+/** The CPU use below which a process is idle: a collection takes some 50 ms and must not delay calls or lines. */
 const IDLE_CPU_SHARE = 0.05
-/** The least growth of the heap since the last collection. */
+/** The growth of the heap since the last collection, in bytes, from which a collection is worthwhile. */
 const GARBAGE_BYTES_MIN = 8 * 1024 * 1024
 
-/** Watches for idle times until the returned function is called. */
+/** Collects garbage at idle times until the returned function is called. */
 export function releaseMemoryWhenIdle(): () => void {
   let collected = 0
   let cancel = (): void => {}
@@ -30,14 +30,14 @@ export function releaseMemoryWhenIdle(): () => void {
   return () => cancel()
 }
 
-/** Unlike `process.memoryUsage()`, it opens no file, and so never fails. */
+/** The size of the heap in bytes; unlike `process.memoryUsage()`, this opens no file, and so never fails. */
 function heapBytes(): number {
   return getHeapStatistics().total_heap_size
 }
 
 let exposed: NonNullable<typeof globalThis.gc> | null = null
 
-/** Takes some 50 ms. The function that V8 has for this is not there by default. */
+/** Collects garbage in some 50 ms, by a function of V8 that is not exposed by default. */
 function collectGarbage(): void {
   exposed ??= expose()
   exposed({ type: 'major', execution: 'sync', flavor: 'last-resort' })

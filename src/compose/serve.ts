@@ -37,16 +37,16 @@ import { batchApiSecretsOf, modelsById } from './upstreams.ts'
 import { version } from './version.ts'
 import { finishRules, startWorker } from './worker.ts'
 
-/** Reads the configuration again. */
+/** Reads the configuration from its sources again. */
 type Load = () => Promise<Config>
 
 interface Part {
   stop(): Promise<void>
-  /** Rejects when the part fails. */
+  /** Rejects when the part of the service fails. */
   failed: Promise<never>
 }
 
-/** `forked`: the worker processes, where they have been started. */
+/** Runs the service. `forked`: worker processes that were started already. */
 export async function serve(
   given: Config,
   options: ServeOptions,
@@ -73,7 +73,7 @@ export async function serve(
     await asked
     return await startWorkerRole(configured, load, served, log)
   }
-  // The worker processes load while this one opens the stores.
+  // The worker processes load while this process opens the stores.
   const workers = forked ?? (options.role === 'all' ? forkWorkers(workerCount(configured)) : null)
   let session: Session | null = null
   try {
@@ -87,12 +87,12 @@ export async function serve(
     let current = config
     let batchApiSecrets = batchApiSecretsOf(config.models)
     const tracing = await openTracing(config.tracing, 'api', log)
-    // The workers open the stores while this process makes its server.
+    // The workers open the stores while this process creates its HTTP server.
     const working = workers?.begin(config, log, options.embedded && [])
     const [api] = await Promise.all([
       startApi({
         ...{ config, stores, session: own, workers, models, tracing, log },
-        // A service without a configuration of its own runs one command: its console is not prepared.
+        // A service without its own configuration runs one command and needs no console.
         prepareConsole: load !== undefined,
         current: () => current,
         batchApiSecrets: () => batchApiSecrets,
@@ -102,7 +102,7 @@ export async function serve(
       working,
     ])
     const unwatch = watchReload(configured, load, served, log, (next) => {
-      // First, because they may refuse it.
+      // The workers come first, because they may reject the configuration.
       workers?.reload(next)
       replaceModels(models, next)
       batchApiSecrets = batchApiSecretsOf(next.models)
@@ -147,7 +147,7 @@ async function waitUntilAlone(
 
 const ALONE_LOOK_MS = 200
 
-/** A server that is not up yet is waited for. */
+/** Adds the models of an upstream's server; waits for a server that is not up yet. */
 async function withUpstream(
   config: Config,
   url: string,
@@ -183,7 +183,7 @@ function running(
   let stopping: Promise<void> | null = null
   const ended = Promise.withResolvers<void>()
   const stopped = Promise.race([ended.promise, ...parts.map((part) => part.failed)])
-  // A caller that does not await it must not crash with an unhandled rejection.
+  // An unawaited rejection would crash the process.
   stopped.catch(() => {})
   const stop = async (): Promise<void> => {
     await Promise.all(parts.map((part) => part.stop()))
@@ -200,7 +200,7 @@ function running(
   }
 }
 
-/** A blob in a bucket is written in parts of 8 MiB, of which a few are on their way. */
+/** The memory for writing to a bucket, in parts of 8 MiB of which a few are in flight. */
 const BUCKET_MEMORY = { bytes: 192 * 1024 * 1024, callBytes: 8 * 1024 * 1024 }
 
 const never = new Promise<never>(() => {})
@@ -213,11 +213,11 @@ interface ApiOptions {
   models: Map<string, Model>
   prepareConsole: boolean
   tracing: Tracing | undefined
-  /** The configuration in force; `config`: that of the start. */
+  /** Returns the configuration in force; `config` is that of the start. */
   current: () => Config
   batchApiSecrets: () => ReturnType<typeof batchApiSecretsOf>
   onlyBatches: ReadonlySet<string> | undefined
-  /** Nobody is answered before these are in their files. */
+  /** Resolves when the first keys are in their files; no call is answered before. */
   firstKeys: Promise<void>
   log: ReturnType<typeof makeLog>
 }
@@ -313,14 +313,14 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
   }
 }
 
-/** The address to listen on. `::` stands for every address also where the machine has none of IPv6. */
+/** The address to listen on; for `::` on a machine without IPv6, all IPv4 addresses. */
 function listenHost({ listen: { host } }: Config): string {
   if (host !== '::') return host
   const addresses = Object.values(networkInterfaces()).flat()
   return addresses.some((address) => address?.family === 'IPv6') ? host : '0.0.0.0'
 }
 
-/** Null where this process has no metrics page of its own. */
+/** Serves the metrics page; null where this process has none of its own. */
 async function showMetrics(
   config: Config,
   place: ReturnType<typeof metricsPlace>,
@@ -363,8 +363,8 @@ async function startWorkerRole(
 }
 
 /**
- * Takes up the configuration again at SIGHUP and on the control socket, and what its servers say of their models when
- * that changes, until the function that it returns is called.
+ * Reloads the configuration at SIGHUP and on the control socket, and applies changes in the servers' lists of models,
+ * until the returned function is called.
  */
 function watchReload(
   config: Config,

@@ -18,10 +18,10 @@ import type { Log } from '../domain/log.ts'
 import { secretsOf } from './upstreams.ts'
 
 const FILE = 'served-models.json'
-/** How long the start waits for servers that have not been asked before. */
+/** The time in ms for which the start waits for servers that have never answered. */
 const FIRST_WAIT_MS = 1_000
 const ASK_EVERY_MS = 60_000
-/** While one of them does not answer. */
+/** The interval in ms while a server does not answer. */
 const ASK_AGAIN_MS = 5_000
 const TIMEOUT_MS = 5_000
 
@@ -37,22 +37,22 @@ export class ServedListings {
     this.#listings = new Map(readListings(this.#file))
   }
 
-  /** The configuration with what is known. */
+  /** Adds the known facts from servers to a configuration. */
   complete(config: Config): Config {
     return withServedModels(config, this.#listings)
   }
 
-  /** Waits for servers that are not known, but not for long. */
+  /** Asks the servers if one has never answered, and waits for a limited time. */
   async start(config: Config): Promise<void> {
     if ([...listingUpstreams(config).keys()].some((url) => !this.#listings.has(url))) await this.ask(config)
   }
 
-  /** Resolves when all servers have answered, or after a moment. */
+  /** Asks all servers. Resolves when all have answered, or after FIRST_WAIT_MS. */
   async ask(config: Config): Promise<void> {
     await this.#ask(config, FIRST_WAIT_MS)
   }
 
-  /** Asks until `stop`; calls `onAnswered` after each time. `config` is read each time. */
+  /** Asks the servers regularly until `stop`; reads `config` before, and calls `onAnswered` after each time. */
   watch(config: () => Config, onAnswered: () => void): void {
     const look = async (): Promise<void> => {
       const missing = await this.#ask(config(), TIMEOUT_MS)
@@ -68,7 +68,7 @@ export class ServedListings {
     this.#cancel = null
   }
 
-  /** Returns whether one of them has never answered. */
+  /** Asks all servers; returns whether a server has never answered. */
   async #ask(config: Config, timeout_ms: number): Promise<boolean> {
     const before = JSON.stringify([...this.#listings])
     const servers = [...listingUpstreams(config)]
@@ -77,7 +77,7 @@ export class ServedListings {
         try {
           this.#listings.set(base_url, await listUpstreamModels(base_url, optionsOf(upstream, timeout_ms)))
         } catch {
-          // Its last answer still counts; lines tell what is wrong with it.
+          // The last answer of the server still counts; lines report its error.
         }
       }),
     )
@@ -92,12 +92,12 @@ export class ServedListings {
       writeFileSync(next, JSON.stringify([...this.#listings]))
       renameSync(next, this.#file)
     } catch {
-      // It is asked for again after the next start.
+      // The next start asks for the list again.
     }
   }
 }
 
-/** Whatever sends lines warns of secrets that are not usable. */
+/** A log for this purpose: the senders of lines warn of unusable secrets. */
 const QUIET: Pick<Log, 'warn'> = { warn() {} }
 
 function optionsOf(upstream: ServerUpstream, timeout_ms: number): ListOptions {

@@ -33,7 +33,7 @@ import { Session } from '../worker/claim/leases.ts'
 import { makeLog } from './log.ts'
 
 export interface OpenStore extends Store {
-  /** The clock that all processes of one database share; every time that is stored or compared comes from it. */
+  /** The clock that all processes of one database share; every stored or compared time comes from it. */
   readonly clock: Clock
 }
 
@@ -42,16 +42,16 @@ export interface Stores {
   blobs: WatchedBlobs
   sealed: SealedBlobs
   master: MasterKey
-  /** The name that metrics have for the service of this database, among others in one Prometheus. */
+  /** The name of this database's service in metrics, among others in one Prometheus. */
   installation: string
   /** Removes partial uploads that crashed writers began before `before` (Unix ms). */
   sweepTemporary: (before: number) => Promise<number>
 }
 
-/** A multipart upload is dated by its start, and a large file takes long. */
+/** The longest upload in ms: a multipart upload is dated by its start, and a large file takes long. */
 const UPLOAD_MS_MAX = 24 * 60 * 60_000
 
-/** Connects and migrates the schema. Adapters that the configuration does not name are not loaded. */
+/** Opens the stores and migrates the schema. Adapters that the configuration does not name are not loaded. */
 export async function openStores(config: Config): Promise<Stores> {
   const store = await openDatabase(config)
   try {
@@ -67,11 +67,11 @@ export async function openStores(config: Config): Promise<Stores> {
   }
 }
 
-/** Six characters that are drawn once for a database. */
+/** The installation's ID: six random characters, drawn once for a database. */
 async function installationId(store: Store): Promise<string> {
   const found = await readProperty(store.read, 'installation')
   if (found !== null) return found
-  // Another process may write its own first.
+  // Another process may have written its own ID first.
   await store.write((tx) => writePropertyOnce(tx, 'installation', randomBytes(3).toString('hex')))
   return await installationId(store)
 }
@@ -94,7 +94,7 @@ export async function openDatabase(config: Config): Promise<OpenStore> {
       clock.stop()
       await closeDatabase()
     }
-    // A copy would have what failed as it was copied.
+    // A copy of the store would freeze the value of its getter `failed`.
     return Object.assign(store, { clock, close })
   } catch (error) {
     await store.close()
@@ -108,7 +108,7 @@ export function assertDatabaseExists({ database }: Pick<Config, 'database'>): vo
   try {
     statSync(database.path)
   } catch (error) {
-    // Another user's folder is told as such.
+    // A folder of another user is an error.
     if (!hasCode(error, 'ENOENT')) throw error
     throw new Failure(
       `there is no service here, whose database would be ${database.path}; choose one with --data or --config`,
@@ -147,8 +147,8 @@ export async function openBlobs(
 }
 
 /**
- * Creates a master key on the first start. None is created where the database already has blobs, or where several
- * machines may share the database or a bucket: the others could not decrypt what this machine writes.
+ * Opens the master key, or creates it on the first start. None is created where the database already has blobs, or
+ * where several machines may share the database or a bucket: other machines could not decrypt the blobs of this one.
  */
 export async function masterKey(config: Config, store: Store): Promise<MasterKey> {
   const place = await keyPlace(config)
@@ -165,7 +165,7 @@ export async function masterKey(config: Config, store: Store): Promise<MasterKey
   return await readOrCreateMasterKey(path, service)
 }
 
-/** The file of the master key; null where it comes from OFFPEAK_MASTER_KEY. */
+/** The file of the master key; null where the key comes from OFFPEAK_MASTER_KEY. */
 export async function keyPlace({
   encrypted_key: own,
   master_key,
@@ -187,12 +187,12 @@ async function keyService(own: EncryptedKey): Promise<KeyService> {
   }
 }
 
-/** Beyond this clock skew a warning is logged: the machine's clock dates its logs. */
+/** The clock skew in ms above which a warning is logged: the machine's clock dates its logs. */
 const CLOCK_SKEW_MS_MAX = 1_000
 
 /**
- * Registers a process of a service until the session is closed, which must be before the stores are, so that `rekey` and
- * `migrate-data` refuse to start. Throws AdminCommandError while one of them keeps services off the database.
+ * Registers a process until the session is closed, which must be before the stores are: `rekey` and `migrate-data` then
+ * refuse to start. Throws AdminCommandError while an admin command excludes services from the database.
  */
 export async function register(
   { store }: Pick<Stores, 'store'>,
@@ -219,11 +219,11 @@ export async function register(
   return session
 }
 
-// Whether the database and the blob store answer, and how fast: a read of each that costs next to nothing.
+// Checks whether the database and the blob store answer, and how fast, by a cheap read of each.
 
 type StoreHealth = NonNullable<ServiceStatus['service']>['stores'][number]
 
-/** No blob has this key. */
+/** A key that no blob has. */
 const NO_BLOB = 'health/none'
 
 export async function storeHealth(
@@ -264,13 +264,13 @@ interface OpenToOthers {
   path: string
   /** The octal mode that was found. */
   mode: string
-  /** Why it was not closed; null: it was closed. */
+  /** The reason for which the file was not closed; null: it was closed. */
   kept_open: string | null
 }
 
-/** Closes the data folder, the database and the folder of blobs to other users; returns what was open. */
+/** Closes the data folder, the database and the folder of blobs to other users; returns the files that were open. */
 export function closeToOthers(config: Config): OpenToOthers[] {
-  // Windows has no such bits and reports every file as open to all.
+  // Windows has no such bits and reports every file as open to all users.
   if (process.platform === 'win32') return []
   const { data_dir, database, blobs } = config
   const found = [closeFolder(data_dir, ['blobs', 'engines'])]
@@ -286,7 +286,7 @@ export function closeToOthers(config: Config): OpenToOthers[] {
   return 'path' in database || blobs.kind === 'disk' ? open : open.filter((one) => !one.kept_open)
 }
 
-/** Closes a folder, unless it has subfolders other than `ours`: other users may need those. */
+/** Closes a folder to other users, unless it has subfolders other than `ours`, which they may need. */
 export function closeFolder(path: string, ours: readonly string[]): OpenToOthers | null {
   const found = statIfThere(path)
   if (found === null || (found.mode & OTHERS_MAY) === 0) return null
@@ -319,7 +319,7 @@ function statIfThere(path: string): Stats | null {
   try {
     return statSync(path, { throwIfNoEntry: false }) ?? null
   } catch {
-    // Opening it later reports the error.
+    // Opening the file later reports the error.
     return null
   }
 }

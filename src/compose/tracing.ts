@@ -9,21 +9,21 @@ import { parseTraceparent, type Span, type Tracing } from '../domain/tracing.ts'
 import { version } from './version.ts'
 
 interface OpenTracing extends Tracing {
-  /** Exports what has ended, for at most `CLOSE_MS_MAX`. */
+  /** Exports the ended spans, for at most `CLOSE_MS_MAX`. */
   close(): Promise<void>
 }
 
 const CLOSE_MS_MAX = 3_000
-/** A collector that is down is not logged more often. */
+/** The interval in ms between two warnings about a collector that is down. */
 const WARN_EVERY_MS = 60_000
-/** Attributes are short; a longer one would be a mistake. */
+/** The longest attribute in characters: longer ones are a defect. */
 const ATTRIBUTE_LENGTH_MAX = 256
 
 const MISSING =
   'traces are asked for (OTEL_…), but the packages of OpenTelemetry are not installed: install offpeak with Node 22.15 or ' +
   'newer and without --omit=optional, or set OTEL_SDK_DISABLED=true'
 
-/** Undefined where traces are off. `role` is part of the resource, as `offpeak.role`. */
+/** Opens tracing; undefined where it is off. `role` becomes the resource attribute `offpeak.role`. */
 export async function openTracing(
   config: TracingConfig | null,
   role: 'api' | 'worker',
@@ -107,7 +107,7 @@ async function packages() {
   }
 }
 
-/** The SDK reports exports that failed, among others, to a logger of the whole process. */
+/** Logs failed exports, which the SDK reports to a logger of the whole process. */
 function warnOfExports({ diag, DiagLogLevel }: typeof import('@opentelemetry/api'), log: Log): void {
   let warnedAt = Number.NEGATIVE_INFINITY
   const warn = (detail: string): void => {

@@ -47,7 +47,7 @@ function givenNames({ upstreams }: ModelConfig): string[] {
   return upstreams.filter((one) => !isAddress(one)).map(({ name }) => name)
 }
 
-/** Nothing where an upstream of the lowest tier is always open. */
+/** The opening hours of a model; none where an upstream of the lowest tier is always open. */
 function hoursOf({ upstreams, spill }: ModelConfig): { hours?: ModelHours } {
   const lowest = Math.min(...upstreams.map(({ tier }) => tier))
   const openings = (of: readonly UpstreamConfig[]): ModelHours['usual'] =>
@@ -68,7 +68,7 @@ export function batchApiSecretsOf(models: readonly ModelConfig[]): { upstream: s
   )
 }
 
-/** By model ID. */
+/** The spill rules of the models, by model ID. */
 export function spillsOf(models: readonly ModelConfig[]): Map<string, Spill> {
   return new Map(
     models.map(({ model, spill }) => [
@@ -82,16 +82,16 @@ type ServerConfig = Exclude<UpstreamConfig, BatchApiConfig>
 
 interface UpstreamDeps extends Pick<Ports, 'clock' | 'log'> {
   budget: ResponseMemory
-  /** The addresses of a name with `discover: dns`; empty while they are not known. */
+  /** Returns the addresses of a name with `discover: dns`; empty while they are not known. */
   addressesOf: (host: string) => readonly string[]
-  /** How many files the process may open; what the system says by default. */
+  /** Returns the number of files that the process may open; by default the system's limit. */
   openFilesMax?: () => number
 }
 
-/** The files of the stores, of sockets to other processes and of webhooks. */
+/** The number of files for stores, sockets to other processes and webhooks. */
 const FILES_BESIDE = 48
 
-/** Where the system tells it in another way, or not, no limit is known. */
+/** The system's limit of open files; infinite where /proc does not have it. */
 function openFilesMax(): number {
   const limits = existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : ''
   return Number(/^Max open files +(\d+)/m.exec(limits)?.[1] ?? Number.POSITIVE_INFINITY)
@@ -99,23 +99,23 @@ function openFilesMax(): number {
 
 const LIMITS = '/proc/self/limits'
 
-/** A server that the configuration or discovery left out is known for so long, if it is named again. */
+/** The time in ms for which the state of a removed server is kept, in case it is added again. */
 const REMEMBERED_MS = 10 * 60_000
 
 /**
- * The upstreams of a configuration. An upstream that is the same in the next one is kept; the same server with other
- * settings goes on with the lines in flight, the health and the concurrency of before.
+ * The upstreams of a configuration. An upstream that is the same in the next configuration is kept; the same server
+ * with other settings keeps its lines in flight, its health and its concurrency.
  */
 export class ConfiguredUpstreams {
   readonly #makeBackend: (of: ServerConfig, address: string | null) => Backend
-  /** By what starts them. */
+  /** The engines by the configuration that starts them. */
   readonly #engines = new Map<string, Engine>()
   readonly #clock: Clock
   readonly #log: Log
   readonly #addressesOf: (host: string) => readonly string[]
   readonly #openFilesMax: () => number
   #known = new Map<string, Upstream>()
-  /** By model and address; `leftAt`: when it was left out (Unix ms), null while it is in use. */
+  /** The upstreams by model and address; `leftAt`: the time of removal (Unix ms), null while in use. */
   readonly #servers = new Map<string, { upstream: Upstream; leftAt: number | null }>()
   #liveServers = new Map<string, LiveServer>()
 
@@ -127,7 +127,7 @@ export class ConfiguredUpstreams {
     this.#openFilesMax = deps.openFilesMax ?? openFilesMax
   }
 
-  /** By model ID, in the order of the configuration. */
+  /** Makes the upstreams of a configuration, by model ID, in configured order. */
   of(config: Config): Map<string, Upstream[]> {
     const before = this.#known
     const worker_max = this.#linesMax(config)
@@ -136,13 +136,13 @@ export class ConfiguredUpstreams {
       config.models.map(({ model, upstreams }) => [
         model.id,
         upstreams.flatMap((one, i) => {
-          // The first of two that are alike is the first of before.
+          // Of upstreams that are alike, the nth stays the nth of the previous configuration.
           const alike = upstreams.slice(0, i).filter((other) => placeOf(other) === placeOf(one)).length
           const keyOf = (address: string | null): string =>
             JSON.stringify([model.id, placeOf(one), alike, address])
           return this.#addresses(one).map((address, nth) => {
             const known = this.#servers.get(keyOf(address))
-            // The server that the name had before it was resolved.
+            // The upstream of the name before it was resolved.
             const unresolved = address !== null && nth === 0 ? this.#servers.get(keyOf(null)) : undefined
             const earlier = known ?? unresolved
             if (address !== null) this.#servers.delete(keyOf(null))
@@ -161,12 +161,12 @@ export class ConfiguredUpstreams {
       ]),
     )
     this.#forgetServers()
-    // An engine may be the backend of several.
+    // An engine may be the backend of several upstreams.
     const backendOf = (one: Upstream): object => one.onDemand ?? one
     const used = new Set([...this.#known.values()].map(backendOf))
     for (const [key, upstream] of before)
       if (!this.#known.has(key) && !used.has(backendOf(upstream))) upstream.retire()
-    // One that ends with its last line is not what a later configuration means.
+    // An engine that ends with its last line is not used for a later configuration.
     for (const [key, engine] of this.#engines) if (!used.has(engine)) this.#engines.delete(key)
     return upstreams
   }
@@ -182,7 +182,7 @@ export class ConfiguredUpstreams {
     }
   }
 
-  /** Lines in flight at an address of an upstream: each has a connection, and the stores must be able to open files beside them. */
+  /** The limit of lines in flight at an address: each takes a connection, and the stores need files as well. */
   #linesMax({ worker: { concurrency_max }, models }: Config): number {
     const files = this.#openFilesMax()
     const addresses = models.flatMap(({ upstreams }) => upstreams.flatMap((one) => this.#addresses(one)))
@@ -195,7 +195,7 @@ export class ConfiguredUpstreams {
     return lines
   }
 
-  /** Null stands for whatever the name resolves to. */
+  /** The addresses of an upstream; null for an unresolved name. */
   #addresses(config: UpstreamConfig): readonly (string | null)[] {
     const host = discoveredHost(config)
     const addresses = host === null ? [] : this.#addressesOf(host)
@@ -256,7 +256,7 @@ export class ConfiguredUpstreams {
   }
 }
 
-/** A text that is the same for the same server in another configuration. */
+/** A text that identifies a server across configurations. */
 function placeOf(config: UpstreamConfig): string {
   if (!('base_url' in config)) return `${config.type} ${config.name}`
   const { origin, pathname } = new URL(config.base_url ?? 'engine:')
@@ -264,10 +264,10 @@ function placeOf(config: UpstreamConfig): string {
   return `${config.type} ${place}`
 }
 
-/** Upstreams whose metrics are at one address are one server. */
+/** A text that identifies the server of live traffic: upstreams with the same metrics share a server. */
 function liveKey({ name }: UpstreamConfig, live: LiveConfig, address: string | null): string {
   const { metrics_url, query, waiting_max, cache_max } = live
-  // The series of all replicas are those of one server, whichever address a line goes to.
+  // A query returns the series of all replicas, whatever the address of a line.
   return JSON.stringify([metrics_url ?? name, query ?? address, waiting_max, cache_max])
 }
 
@@ -298,7 +298,7 @@ export async function metricsProblem(upstream: ServerUpstream, base_url: string)
   return problem
 }
 
-/** The name whose addresses are upstreams of their own; null if discovery is not configured. */
+/** The host name whose addresses become separate upstreams; null if discovery is not configured. */
 export function discoveredHost(config: UpstreamConfig): string | null {
   if (!('discover' in config) || config.base_url === null || config.discover === null) return null
   return new URL(config.base_url).hostname
@@ -327,7 +327,7 @@ export function batchApiOf(
   }
 }
 
-/** How old the answer of a server may be that another upstream asked. */
+/** The age in ms up to which upstreams of one server share the answer to a probe. */
 const PROBE_SHARED_MS = 5_000
 const PROBES_MAX = 1_000
 
@@ -339,7 +339,7 @@ function backendMaker(
   const machine = new Machine(config.engines, clock)
 
   const probes = new BoundedMap<string, { at: number; probe: Promise<ServerProbe> }>(PROBES_MAX)
-  /** Upstreams of one server ask it once: it may serve thousands of models. */
+  /** Makes upstreams of one server share its probes: it may serve thousands of models. */
   const sharingProbe = (backend: Backend, server: string): Backend => ({
     ...backend,
     probe: () => {
@@ -371,7 +371,7 @@ function backendMaker(
       )
     }
 
-  /** Equal ones share a server. */
+  /** The engine of an upstream; equal configurations share one. */
   const engineOf = (upstream: ServerUpstream, spec: EngineConfig): Engine => {
     const { name, model } = upstream
     const command = spec.command.map((word) => filled(word, { model }))
@@ -407,7 +407,7 @@ function backendMaker(
   }
 }
 
-/** The secrets that its configuration has in files. */
+/** The secrets that an upstream's configuration has in files. */
 export function secretsOf(
   {
     name,

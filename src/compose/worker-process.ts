@@ -21,13 +21,13 @@ export type FromWorker = 'ready' | { metrics: Metrics }
 
 const registry = new ProcessRegistry('worker')
 let running: (StartedWorker & { log: Log; stop_ms_max: number }) | null = null
-/** The batches that a service of one command answers. */
+/** The only batches that a service of one command answers. */
 const onlyBatches = new Set<string>()
-/** The configuration that came while the worker was being started. */
+/** The configuration that arrived while the worker was starting. */
 let reloaded: Config | null = null
 let ending = false
 
-/** Added to the drain time of lines in flight: unavailable stores must not keep the process from exiting. */
+/** The time in ms beyond the drain time: unavailable stores must not keep the process from exiting. */
 const STOP_EXTRA_MS = 10_000
 
 process.on('message', (message: ToWorker) => {
@@ -46,11 +46,11 @@ process.on('message', (message: ToWorker) => {
   }
 })
 process.on('disconnect', () => {
-  // The parent asked it to stop and exited without waiting.
+  // The parent has asked for a stop and exited without waiting.
   if (ending) process.exit(1)
   end()
 })
-// Ctrl-C in a terminal reaches this process, too; its parent decides when it stops.
+// Ctrl-C in a terminal also reaches this process; only its parent stops it.
 process.on('SIGINT', () => {})
 process.on('SIGTERM', () => {})
 process.on('SIGHUP', () => {})

@@ -36,13 +36,13 @@ import { openStores, register, type Stores } from './stores.ts'
 import { openTracing } from './tracing.ts'
 import { ConfiguredUpstreams, discoveredHost, modelsById, spillsOf } from './upstreams.ts'
 
-/** Files of a plan that the configuration no longer names are kept as long as those of the plan with the longest retention. */
+/** The retention of files by plan. Files of a removed plan have the longest retention of all plans. */
 export function finishRules(config: Config): FinishRules {
   const longestMs = Math.max(...[...config.plans.values()].map((plan) => plan.file_retention_ms))
   return { file_retention_ms: (plan) => config.plans.get(plan)?.file_retention_ms ?? longestMs }
 }
 
-/** In ms. A service of one command deletes no audit record that the service of its stores keeps. */
+/** The retention of audit records in ms. A service of one command deletes none that the service of its stores keeps. */
 async function auditRetention({ store }: Stores, config: Config, isOneCommand: boolean): Promise<number> {
   const { audit_ms } = config.retention
   if (isOneCommand) return Math.max(audit_ms, Number(await readProperty(store.read, 'audit_ms')))
@@ -50,14 +50,14 @@ async function auditRetention({ store }: Stores, config: Config, isOneCommand: b
   return audit_ms
 }
 
-/** Callbacks for the results of a worker. */
+/** Callbacks and overrides of a worker. */
 export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask' | 'onlyBatches'> & {
   /** Overrides for tests, such as shorter timeouts. */
   delivery?: Partial<DeliverDeps>
   buckets?: (Pick<ExportDeps, 'schedule'> & Pick<FetchDeps, 'part_bytes'>) | undefined
-  /** How names with `discover: dns` are resolved. */
+  /** The resolver of names with `discover: dns`. */
   discovery?: Pick<DiscoveryOptions, 'resolve' | 'everyMs'>
-  /** Where the worker's metrics go. */
+  /** The registry for the worker's metrics. */
   metrics?: Registry
   tracing?: Tracing | undefined
 }
@@ -67,7 +67,7 @@ function discoveredHosts({ models }: Config): Set<string> {
   return new Set(hosts.filter((host) => host !== null))
 }
 
-/** `reload` applies the models of another configuration. */
+/** Makes a worker whose `reload` applies the models of another configuration. */
 export function makeReloadable(
   config: Config,
   stores: Stores,
@@ -217,18 +217,18 @@ export function makeReloadable(
 export interface StartedWorker {
   worker: Worker
   reload: (config: Config) => void
-  /** Closes the stores as well. */
+  /** Stops the worker and closes the stores. */
   stop(): Promise<void>
 }
 
-/** A worker with stores of its own, in the process of a worker. */
+/** Starts a worker in its own process, with its own stores. */
 export async function startWorker(config: Config, log: Log, hooks: WorkerHooks): Promise<StartedWorker> {
   const stores = await openStores(config)
   const session = await register(stores, config, log)
   const tracing = await openTracing(config.tracing, 'worker', log)
   const { worker, reload } = makeReloadable(config, stores, log, { ...hooks, tracing })
   await worker.start()
-  // The worker's own session registers the process from now on.
+  // The worker's session registers the process from now on.
   await session.close()
   return {
     worker,
@@ -240,10 +240,9 @@ export async function startWorker(config: Config, log: Log, hooks: WorkerHooks):
   }
 }
 
-// Opens the buckets that the configuration lets projects use, as they are needed. One that is configured no more is
-// not used any more.
+// Opens configured buckets when they are used. A bucket that is removed from the configuration is no longer used.
 
-/** `buckets`: as configured just now. */
+/** Makes the function that opens buckets. `buckets`: by the current configuration. */
 function bucketOpener(buckets: () => readonly BucketConfig[]): OpenBucket {
   const opened = new WeakMap<BucketConfig, Objects>()
   return async (project, use, url) => {

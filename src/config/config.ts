@@ -28,29 +28,29 @@ type Unchanged =
   | 'webhooks'
 
 export interface Config extends Pick<ConfigFile, Unchanged> {
-  /** Calls per minute of a key, and of all keys of a project together; null: no limit. */
+  /** The limit of calls per minute by one key, and by all keys of a project together; null: no limit. */
   rate_limit: { requests_per_minute: number | null; project_requests_per_minute: number | null }
   data_dir: string
   database: DatabaseConfig
   blobs: BlobsConfig
-  /** That batches may take their input from and write their results to. */
+  /** The buckets from which batches may read their input, and to which they may write their results. */
   buckets: readonly BucketConfig[]
   plans: ReadonlyMap<string, Plan>
-  /** Beside those that are built in. */
+  /** The declared endpoints, beside the built-in ones. */
   endpoints: readonly DeclaredEndpoint[]
   models: readonly ModelConfig[]
-  /** The part of this machine that servers which are started on demand may use. */
+  /** The share of this machine's GPUs and memory for servers that are started on demand. */
   engines: { gpus: readonly string[]; memory_bytes: number; run_ms_min: number }
   worker: ConfigFile['worker'] & { flush_interval_ms: number }
-  /** From the variables of OpenTelemetry; null: nothing is traced. */
+  /** The tracing settings from OpenTelemetry's variables; null: tracing is off. */
   tracing: TracingConfig | null
-  /** OFFPEAK_MASTER_KEY as given; undefined: the key in data_dir is used, and created on first start. */
+  /** The text of OFFPEAK_MASTER_KEY; undefined: the key is in data_dir, and created on first start. */
   master_key: string | undefined
-  /** The master key that a service has encrypted, which is used instead. */
+  /** The encrypted master key, which is used instead; null: none. */
   encrypted_key: EncryptedKey | null
 }
 
-/** The file of an encrypted master key, and what decrypts it. */
+/** The file of an encrypted master key, and the service or program that decrypts it. */
 export type EncryptedKey = { path: string } & (
   | { by: 'aws_kms'; key_id: string; region: string | null; address: string | null }
   | {
@@ -60,27 +60,27 @@ export type EncryptedKey = { path: string } & (
       key_id: string
       namespace: string | null
       token: string | null
-      /** Beats `token`. */
+      /** The file of the token; wins over `token`. */
       token_file: string | null
     }
   | { by: 'command'; decrypt: readonly string[]; encrypt: readonly string[] | null }
 )
 
-/** A file of this machine, or a server that several machines may share. */
+/** The database: a file of this machine, or a server that several machines may share. */
 type DatabaseConfig =
   | With<Extract<DatabaseAddress, { path: unknown }>, { path: string }>
   | Extract<DatabaseAddress, { url: string }>
 
 export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
 
-/** Which traces there are, and how they are exported. */
+/** The settings of tracing and its export. */
 export interface TracingConfig {
-  /** Whether a span follows the decision for its parent. */
+  /** Whether a span follows the sampling decision for its parent. */
   parent_based: boolean
-  /** The share of traces that begin here, in [0, 1]; of lines in sampled chunks as well. */
+  /** The share of traces that are sampled, in [0, 1]; also of lines in sampled chunks. */
   ratio: number
   service_name: string
-  /** The bounds of the queue of ended spans. */
+  /** The limits of the queue of ended spans. */
   export: { delay_ms: number; timeout_ms: number; queue_max: number; batch_max: number }
 }
 
@@ -88,11 +88,11 @@ export type BucketConfig = S3Config & AllowedPrefix
 
 export interface ModelConfig {
   model: Model
-  /** At least one. */
+  /** The upstreams of the model, at least one. */
   upstreams: readonly UpstreamConfig[]
-  /** When lines go to higher tiers: after the lower ones were down so long (null: never for that), and at risk. */
+  /** When lines spill to higher tiers: after the lower ones were down for some ms (null: never), and at risk. */
   spill: { when_down_ms: number | null; when_at_risk: boolean }
-  /** Where they are not, what its servers say of them counts. */
+  /** Whether endpoints are configured; otherwise the servers' lists of models count. */
   endpoints_configured: boolean
 }
 
@@ -104,11 +104,11 @@ type With<Keys, Resolved> = Keys extends unknown
   : never
 
 interface Place {
-  /** Unique within its model; free of credentials; shown in audit records, logs and metrics. */
+  /** The name of the upstream in audit records, logs and metrics: unique within its model, free of credentials. */
   name: string
-  /** Null: the model's. */
+  /** The price of the upstream; null: the model's. */
   price: Price | null
-  /** When it may be used; empty: always. */
+  /** The opening hours of the upstream; empty: always open. */
   hours: readonly HoursWindow[]
 }
 
@@ -123,7 +123,7 @@ interface Client extends Place {
 
 export type UpstreamConfig = SimUpstream | ServerUpstream | BatchApiUpstream
 
-/** Latencies are uniformly distributed. */
+/** A simulated server. Latencies are uniformly distributed. */
 type SimUpstream = With<
   Written<TypeOf<'simulator'>>,
   Place & { latency_ms: { min: number; max: number }; faults: FaultRates }
@@ -135,12 +135,12 @@ export type EngineConfig = With<
   {
     command: readonly string[]
     pass_env: readonly string[]
-    /** After so many failed starts in a row its lines fail; absent: by the rules for outages. */
+    /** The number of failed starts in a row after which its lines fail; absent: the rules for outages decide. */
     starts_max?: number
   }
 >
 
-/** A server with live traffic, which goes before lines; `metrics_url` is null where it shows no metrics. */
+/** A server whose live traffic goes before lines; `metrics_url` is null where it has no metrics. */
 export type LiveConfig = With<NonNullable<Written<TypeOf<'server'>>['live']>, { metrics_url: string | null }>
 
 /** A running server, or a server that is started on demand. Upstreams with equal engines share a server. */
@@ -150,15 +150,15 @@ export type ServerUpstream = With<
 > &
   ({ base_url: string; engine: null } | { base_url: null; engine: EngineConfig })
 
-/** A provider's batch API, or another Offpeak: a chunk becomes a batch there. */
+/** A provider's batch API, or another Offpeak, where a chunk becomes a batch. */
 export type BatchApiUpstream = With<
   Written<TypeOf<'batch-api'>>,
   Client & { results_from: readonly string[] }
 >
 
 /**
- * The files into which the first start of a service writes its first keys: `api-key`, whose answers are in the API's own
- * form, and one for each other form.
+ * The files of the first keys that the first start of a service creates: `api-key`, with answers in the API's own
+ * format, and one for each other format.
  */
 export function apiKeyPath({ data_dir }: { data_dir: string }, compat: CompatMode | null = null): string {
   return join(data_dir, compat === null ? 'api-key' : `api-key-${compat}`)
@@ -169,7 +169,7 @@ export function addressOf(baseUrl: string): string {
   return baseUrl.replace(/^https?:\/\//, '').replace(/\?.*$/, '')
 }
 
-/** Whether it has model servers that each worker process would start. */
+/** Whether the configuration has model servers that each worker process would start. */
 export function startsEngines({ models }: Pick<Config, 'models'>): boolean {
   return models.some(({ upstreams }) => upstreams.some((one) => 'engine' in one && one.engine !== null))
 }

@@ -21,7 +21,7 @@ import {
   variableTree,
 } from './sources.ts'
 
-/** Flags of the command line that beat variables and file. */
+/** Flags of the command line, which win over variables and file. */
 export interface ConfigFlags {
   region?: string | undefined
   host?: string | undefined
@@ -45,17 +45,17 @@ const FLAG_PATHS: readonly (readonly [keyof ConfigFlags, string])[] = [
 ]
 
 export interface ConfigRequest {
-  /** `--config`; without it OFFPEAK_CONFIG, else offpeak.yaml in the working directory if there is one. */
+  /** The file of `--config`; absent: OFFPEAK_CONFIG, else offpeak.yaml in the working directory if it exists. */
   file?: string | undefined
   env: NodeJS.ProcessEnv
   overrides?: ConfigFlags
-  /** Relative paths are taken from here; the working directory by default. */
+  /** The folder of relative paths; by default the working directory. */
   cwd?: string
-  /** Unix ms; when the models say they were created. */
+  /** The time of loading (Unix ms), which the models have as their time of creation. */
   now?: number
 }
 
-/** Variables that are not keys of the configuration. */
+/** Variables that begin with OFFPEAK_ and are not keys of the configuration. */
 const OTHER_VARIABLES = [
   'OFFPEAK_BASE_URL',
   'OFFPEAK_API_KEY',
@@ -69,14 +69,16 @@ const OTHER_VARIABLES = [
   'OFFPEAK_MLX',
 ]
 
-/** OFFPEAK_DEFAULT_DATA_DIR is what the image has instead of the default of OFFPEAK_DATA_DIR: the file beats it. */
+/**
+ * The prefix of variables. OFFPEAK_DEFAULT_DATA_DIR, set by the image, replaces the built-in default: the file wins.
+ */
 const OWN = 'OFFPEAK_'
 const DEFAULTS = /^OFFPEAK_DEFAULT_/
 
-/** Read by tests alone; may be set while they start a service. */
+/** The prefix of variables that only tests read; they may be set while tests start a service. */
 const TEST_VARIABLES = 'OFFPEAK_TEST_'
 
-/** Throws a ConfigError that names every problem. */
+/** Loads the configuration. Throws a ConfigError that names every problem. */
 export function loadConfig(request: ConfigRequest): Config {
   const { env, overrides = {}, cwd = process.cwd() } = request
   const variables = offpeakVariables(env)
@@ -93,7 +95,7 @@ export function loadConfig(request: ConfigRequest): Config {
   return config
 }
 
-/** A service without a configuration answers for this model. */
+/** The model of a service without a configuration. */
 const SIMULATED = {
   id: 'sim-1',
   context_window: 131_072,
@@ -103,7 +105,7 @@ const SIMULATED = {
   upstreams: [{ type: 'sim', latency_ms: 20 }],
 }
 
-/** Models as a file would write them, with their defaults. */
+/** Reads models as a file would have them, and adds their defaults. */
 export function readModels(written: readonly object[]): ModelShape[] {
   const file = variableTree('models', JSON.stringify(written))
   const problems: string[] = []
@@ -126,7 +128,7 @@ function refuseUnknownVariables(variables: ReadonlyMap<string, string>, problems
   for (const variable of keysOf(CONFIG_FILE).values()) if (variable !== null) known.add(variable)
   for (const name of variables.keys()) {
     if (known.has(name.replace(DEFAULTS, OWN)) || name.startsWith(TEST_VARIABLES)) continue
-    // The beginning that all of them share makes none nearer than another.
+    // The prefix is removed before names are compared, since all names have it.
     const own = [...known].map((one) => one.replace(OWN, ''))
     const found = nearest(name.replace(OWN, ''), own)
     const close = found === null ? null : OWN + found
@@ -138,15 +140,15 @@ function refuseUnknownVariables(variables: ReadonlyMap<string, string>, problems
 
 // Reads the value of a shape from flags, variables and file. Every problem is collected, with the place of its value.
 
-/** Where a value is looked for. */
+/** The place from which a value is read. */
 interface Place {
   tree: Tree
   path: Path
-  /** The variable that sets it; null inside lists and maps whose keys the user chooses. */
+  /** The variable that sets the value; null inside lists and maps whose keys the user chooses. */
   variable: string | null
 }
 
-/** The value is complete only when `problems` has gained nothing. */
+/** Reads a shape. The value is complete only if `problems` has not grown. */
 function readShape<S extends Shape>(shape: S, sources: Sources, problems: string[]): Static<S> {
   const root = { tree: sources.file, path: [], variable: 'OFFPEAK' }
   return new ShapeReader(sources, problems).read(shape, root, sources.file.root) as Static<S>
@@ -175,7 +177,7 @@ class ShapeReader {
     return this.#readFound(shape, at, found ?? shape.default ?? null)
   }
 
-  /** The variable that sets the value, if one does: the operator's, or what stands for the built-in default. */
+  /** The variable that sets a value, else the one that sets its default; null where no variable can. */
   #variableOf({ variable }: Place, found: unknown): string | null {
     if (variable === null || found !== null || this.#sources.variables.has(variable)) return variable
     return variable.replace(OWN, `${OWN}DEFAULT_`)
@@ -291,7 +293,7 @@ function mismatch({ expected, secret }: Rules, found: unknown): string {
   return secret ? `expected ${expected}` : `expected ${expected}, found ${shown(found)}`
 }
 
-/** `models[0].upstreams[1].base_url` */
+/** A path as text: `models[0].upstreams[1].base_url`. */
 function pathText(path: Path): string {
   return path.reduce<string>(
     (text, step) => (typeof step === 'number' ? `${text}[${step}]` : text === '' ? step : `${text}.${step}`),
@@ -299,7 +301,7 @@ function pathText(path: Path): string {
   )
 }
 
-/** Every key that stands for itself, as the documentation writes it, with the variable that sets it, if any. */
+/** Every key with a single value, as in the documentation, with the variable that sets it, if any. */
 export function keysOf(
   shape: Shape,
   path = '',

@@ -8,7 +8,7 @@ import { picosPerToken } from '../domain/money.ts'
 import { byDefault, checked, optional, RULES, type Shape, scalar, section } from './shape.ts'
 import { present } from './sources.ts'
 
-/** Text that `pattern` describes whole, as `read` makes it out; undefined: it is no such text after all. */
+/** Declares a text that matches `pattern`, converted by `read`, which returns undefined for an invalid text. */
 export function text(
   pattern: RegExp,
   expected: string,
@@ -20,7 +20,7 @@ export function text(
 
 export const anyText: Shape<string> = text(/^[^\n\r]*\S[^\n\r]*$/, 'text on one line')
 
-/** An address to listen on; IPv6 as in a URL or without its brackets. */
+/** An address to listen on; IPv6 as in a URL or without brackets. */
 export const HOST: Shape<string> = text(
   /^([^\s/[\]]+|\[[\da-fA-F:.]+\])$/,
   'an address to listen on such as 127.0.0.1, 0.0.0.0, :: or a name of this machine',
@@ -37,7 +37,7 @@ export const boolean: Shape<boolean> = scalar(Type.Boolean(), 'true or false', [
   found === 'true' ? true : found === 'false' ? false : undefined,
 )
 
-/** With `/v1/` or without. */
+/** The path of an endpoint, with or without `/v1/`. */
 export const endpointPath: Shape<EndpointPath> = scalar(
   Type.String({ pattern: '^[\\w./-]+$' }),
   'the path of an endpoint such as /v1/embeddings',
@@ -79,7 +79,7 @@ export const milliseconds: Shape<number> = scalar(
   decimal,
 )
 
-/** USD per million tokens, read as pico-dollars per token. */
+/** A price in USD per million tokens, converted to pico-dollars per token. */
 export const pricePicos: Shape<number> = scalar(
   Type.Number({ minimum: 0, maximum: 1e6 }),
   'USD per million tokens, 0 or more, with at most six decimals',
@@ -94,7 +94,7 @@ export const pricePicos: Shape<number> = scalar(
 
 const DURATION = Type.String({ pattern: '^\\d+(ms|s|m|h|d)$' })
 
-/** Read as milliseconds. */
+/** Declares a duration, converted to milliseconds. */
 export function duration(minMs: number): Shape<number> {
   const examples = 'a duration such as 250ms, 5s, 10m, 24h or 90d'
   const expected = minMs === 0 ? examples : `${examples}, at least ${durationText(minMs)}`
@@ -104,7 +104,7 @@ export function duration(minMs: number): Shape<number> {
   })
 }
 
-/** `expires_at` and `created` are whole seconds, so a completion window has to be. */
+/** A completion window in whole seconds, like `expires_at` and `created`. */
 export const completionWindow: Shape<{ text: string; ms: number }> = scalar(
   DURATION,
   'a duration of whole seconds such as 4h or 24h, at least 1s',
@@ -117,7 +117,7 @@ export const completionWindow: Shape<{ text: string; ms: number }> = scalar(
 
 const SIZE = Type.Union([Type.Integer({ minimum: 0 }), Type.String({ pattern: '^\\d+ ?(B|[KMGT]i?B)?$' })])
 
-/** Read as bytes. */
+/** Declares a size, converted to bytes. */
 export function size(min: number): Shape<number> {
   return scalar(
     SIZE,
@@ -130,7 +130,7 @@ export function size(min: number): Shape<number> {
   )
 }
 
-/** `of`, or one of `words` in its place. */
+/** Declares a value of the shape `of`, or one of `words` in its place. */
 export function orWord<T, W>(
   of: Shape<T>,
   words: Readonly<Record<string, W>>,
@@ -166,7 +166,7 @@ const UNIT_BYTES = {
   TiB: 2 ** 40,
 }
 
-/** Bytes, or null when `text` is no size. */
+/** Parses a size into bytes; null when `text` is no size. */
 export function sizeBytes(text: string): number | null {
   const [, digits, given] = /^(\d+) ?([A-Za-z]*)$/.exec(text) ?? []
   const [, factor = Number.NaN] = Object.entries(UNIT_BYTES).find(([unit]) => unit === given) ?? []
@@ -174,7 +174,7 @@ export function sizeBytes(text: string): number | null {
   return Number.isSafeInteger(bytes) ? bytes : null
 }
 
-/** The shortest exact way to write `bytes`, in powers of 1024: 8388608 is `8MiB`. */
+/** The shortest exact text of a size, in powers of 1024: 8388608 is `8MiB`. */
 export function sizeText(bytes: number): string {
   for (const unit of ['TiB', 'GiB', 'MiB', 'KiB'] as const) {
     if (bytes > 0 && bytes % UNIT_BYTES[unit] === 0) return `${bytes / UNIT_BYTES[unit]}${unit}`
@@ -213,7 +213,7 @@ export const HOURS_WINDOW: Shape<HoursWindow> = checked(WINDOW, ({ from }, probl
   if (from === 1440) problem(['from'], 'expected a time before "24:00"')
 })
 
-/** ISO numbers of the days, 1 for Monday; undefined for what names none. */
+/** The ISO numbers of named days, 1 for Monday; undefined for a text that names none. */
 function daysOf(found: string): number[] | undefined {
   if (found === 'daily') return [1, 2, 3, 4, 5, 6, 7]
   const days = new Set<number>()
@@ -237,26 +237,26 @@ function minutesOf(found: string): number | undefined {
 
 // Reads where the two stores are: `sqlite` or a PostgreSQL URL, `disk` or the URL of a bucket.
 
-/** A kind with a path is a file of this machine; with a URL, a server that several machines may share. A path of null: the usual place in data_dir. */
+/** The address of a database: a path on this machine (null: in data_dir), or a URL that machines may share. */
 export type DatabaseAddress = { kind: 'sqlite'; path: string | null } | { kind: 'postgres'; url: string }
 
 export interface S3Config {
   kind: 's3'
   bucket: string
-  /** Without slashes at its ends; '' when the whole bucket is ours. */
+  /** The prefix of keys, without slashes at its ends; '' for the whole bucket. */
   prefix: string
-  /** Base URL of an S3-compatible server; null: AWS itself. */
+  /** The base URL of an S3-compatible server; null: AWS itself. */
   endpoint: string | null
   region: string
-  /** `endpoint/bucket/key` rather than `bucket.endpoint/key`. */
+  /** Whether URLs are `endpoint/bucket/key` rather than `bucket.endpoint/key`. */
   path_style: boolean
-  /** Null: the credentials come from the environment's identity (the default chain of AWS). */
+  /** The access key; null: the credentials are the environment's identity (the default chain of AWS). */
   access_key_id: string | null
   secret_access_key: string | null
   session_token: string | null
 }
 
-/** A bucket without its credentials; without its region where the URL names none. */
+/** The address of a bucket, without credentials; without a region where the URL names none. */
 export interface S3Address
   extends Omit<S3Config, 'region' | 'access_key_id' | 'secret_access_key' | 'session_token'> {
   region: string | null
@@ -285,7 +285,7 @@ export const DATABASE: Shape<DatabaseAddress> = checked(
   },
 )
 
-/** Whether no character of a password can be taken for another part of the URL. */
+/** Whether a text is a URL in which no character of the password can be read as another part. */
 function isDatabaseUrl(text: string): boolean {
   if (!URL.canParse(text)) return false
   const { hash, pathname, searchParams, username, password } = new URL(text)
@@ -318,7 +318,7 @@ export const BLOBS: Shape<BlobsAddress> = checked(
       ? []
       : ['AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN']) {
       const value = present(env[name])
-      // The secret signs requests and is in none.
+      // The secret signs requests and is in no header.
       const why = value === undefined || name === 'AWS_SECRET_ACCESS_KEY' ? null : keyProblem(value)
       if (why !== null) problem([], `the variable ${name} ${why}`)
       if (value === undefined && name !== 'AWS_SESSION_TOKEN')
@@ -351,7 +351,7 @@ function bucket(found: string): S3Address | undefined {
   if (path_style !== 'true' && path_style !== 'false') return undefined
   if (endpoint !== null && !(/^https?:\/\//.test(endpoint) && URL.canParse(endpoint))) return undefined
   const prefix = url.pathname.replace(/^\/+|\/+$/g, '')
-  // A blob's key consists of segments of these characters, and the prefix is put in front of it.
+  // The prefix comes before a blob's key, whose segments have these characters.
   if (!/^([A-Za-z0-9._-]+(\/[A-Za-z0-9._-]+)*)?$/.test(prefix)) return undefined
   return {
     kind: 's3',
@@ -363,7 +363,7 @@ function bucket(found: string): S3Address | undefined {
   }
 }
 
-/** The text behind `scheme`, or null when `found` begins otherwise or with `scheme//`, which is no path. */
+/** The text after `scheme`; null when `found` begins otherwise, or with `scheme//`, which is no path. */
 function after(found: string, scheme: string): string | null {
   if (!found.startsWith(scheme) || found.startsWith(`${scheme}//`)) return null
   const rest = found.slice(scheme.length)

@@ -62,7 +62,7 @@ import { present, unreadable } from './sources.ts'
 const ADDRESS = /^https?:\/\/[^\s?#@]+(\?[^\s#]*)?$/
 export const BASE_URL_EXPECTED = 'an http:// or https:// address up to /v1, without credentials'
 
-/** `found` without slashes at the end of its path; undefined when it is no base URL. */
+/** Normalizes a base URL: no slashes at the end of its path; undefined when it is none. */
 export function parseBaseUrl(found: string): string | undefined {
   if (!ADDRESS.test(found) || !URL.canParse(found)) return undefined
   const [path = '', ...query] = found.split('?')
@@ -73,12 +73,12 @@ export function parseBaseUrl(found: string): string | undefined {
 
 const BASE_URL = text(ADDRESS, BASE_URL_EXPECTED, parseBaseUrl)
 
-/** Whether a host of a URL is this machine. */
+/** Whether the host of a URL is this machine. */
 export function isLoopback(hostname: string): boolean {
   return hostname === 'localhost' || hostname === '[::1]' || /^127\./.test(hostname)
 }
 
-/** Whether it is an http or https URL whose user and password can be decoded. */
+/** Whether a text is an http or https URL whose user and password can be decoded. */
 export function isProxyAddress(found: string): boolean {
   try {
     const { protocol, username, password } = new URL(found)
@@ -98,7 +98,7 @@ const PROXY = orWord(
   'the address of a proxy such as http://proxy.internal:3128, or off',
 )
 
-/** Without a slash at its end. */
+/** An origin, without a slash at its end. */
 const ORIGIN = text(
   /^https?:\/\/[^\s/?#@]+\/?$/,
   'an address without path and query, such as https://bucket.example',
@@ -109,7 +109,7 @@ const ORIGIN = text(
 
 const GPU_DEVICE = /^nvidia\d+$/
 
-/** The names of GPUs as CUDA_VISIBLE_DEVICES has them; `auto`: the visible ones, else the devices of the system. */
+/** The names of GPUs, as in CUDA_VISIBLE_DEVICES; `auto`: the visible ones, else the devices of the system. */
 function availableGpus(count: number | 'auto', visible: string | undefined): string[] {
   const named = visible
     ?.split(',')
@@ -169,7 +169,7 @@ const ENGINES = section({
   min_run: named('run_ms_min', byDefault('2m', duration(0))),
 })
 
-/** The share of engines; `auto` is all of this machine. */
+/** The GPUs and memory for engines; `auto` is all of this machine. */
 export function machineOf({ gpus, memory, run_ms_min }: Static<typeof ENGINES>, env: NodeJS.ProcessEnv) {
   const memory_bytes = memory === 'auto' ? totalmem() : memory
   return { gpus: availableGpus(gpus, env.CUDA_VISIBLE_DEVICES), memory_bytes, run_ms_min }
@@ -210,7 +210,7 @@ export function metricsUrl(metrics: string, base_url: string): string | null {
   return url.href
 }
 
-/** No underscore: in an API key, it ends the region. */
+/** The name of an installation, without underscores, which end the region in an API key. */
 const INSTALLATION = text(/^[\w.-]{1,128}$/, 'up to 128 letters, digits, dots, dashes and underscores')
 
 const REGION = text(
@@ -228,14 +228,14 @@ const METRICS_PORT = orWord(
 
 // The proxy that signs persons in.
 
-/** Read in lower case. */
+/** Declares the name of a header, converted to lower case. */
 function headerName(example: string): Shape<string> {
   return text(/^[A-Za-z0-9-]{1,100}$/, `the name of a header such as ${example}`, (found) =>
     found.toLowerCase(),
   )
 }
 
-/** The whole Internet is no proxy. */
+/** An address or a network of proxies, but not all addresses. */
 const NETWORK = scalar(
   Type.String({ pattern: '^[0-9A-Fa-f.:]+(/[0-9]+)?$' }),
   'an address such as 10.0.0.7, or a network such as 10.0.0.0/24 or fd00::/8, but not all addresses',
@@ -324,7 +324,7 @@ const JWT = checked(
   },
 )
 
-/** The keys that each service needs beside `encrypted`. */
+/** The required keys of each key service, beside `encrypted`. */
 const KEY_SERVICES = {
   aws_kms: ['key_id'],
   vault_transit: ['address', 'key_id'],
@@ -380,7 +380,7 @@ const PLAN = section({
   quotas: QUOTAS,
 })
 
-/** Plans that exist without being configured. */
+/** The plans that exist without being configured. */
 export const BUILT_IN_PLANS = {
   payg: { windows: ['24h'], file_retention: '90d' },
   enterprise: { windows: ['4h', '24h'], file_retention: '395d' },
@@ -399,19 +399,19 @@ const PLANS = checked(
   },
 )
 
-/** Headers that delimit a request or control its connection. */
+/** The problem of a header's name that is invalid, or that the service sets itself. */
 function headerProblem(name: string): string | null {
   if (!HEADER_NAME.test(name)) return 'is no name of a header'
   return OWN_HEADER.test(name) ? 'is a header that the service sets itself' : null
 }
 
-/** Other names are not repeated in messages: they may be keys that were written in place of a name. */
+/** Names of variables that messages may quote: other texts may be keys, written in place of a name. */
 const USUAL_NAME = /^[A-Z][A-Z0-9_]*$/
 
-/** The name of a variable, with a check of its value. */
+/** Declares the name of a variable, with a check of its value. */
 function secretVariable(problemOf: (value: string) => string | null): Shape<string> {
   return checked(
-    // Only while it is read: the name itself is no secret.
+    // Secret only while it is read: a valid name is no secret.
     secret(text(/^[A-Za-z_][A-Za-z0-9_]*$/, 'the name of an environment variable, not the key itself')),
     (name, problem, env) => {
       const variable = USUAL_NAME.test(name) ? `the variable ${name}` : 'the variable that it names'
@@ -431,7 +431,7 @@ const HEADERS = mapOf(
   headerProblem,
 )
 
-/** Read in lower case. */
+/** The name of the header for fairness, converted to lower case. */
 const FAIRNESS_HEADER = text(
   /^[Xx]-[A-Za-z0-9_-]{1,100}$/,
   'the name of a header that begins with x-, such as x-llm-d-inference-fairness-id',
@@ -460,14 +460,14 @@ function type<T extends string>(name: T): Shape<T> {
   return Object.assign(oneOf([name]), { const: name })
 }
 
-/** Rates that a price need not have. */
+/** The optional rates of a price. */
 const CACHE_RATES = {
   cached_input_per_mtok: optional(pricePicos),
   cache_write_per_mtok: optional(pricePicos),
   cache_write_1h_per_mtok: optional(pricePicos),
 }
 
-/** Rates that are those of the price where they are left out. */
+/** The rates of an upstream's price; omitted rates are those of the model's price. */
 const OWN_RATES = {
   input_per_mtok: optional(pricePicos),
   output_per_mtok: optional(pricePicos),
@@ -647,7 +647,7 @@ const OPENAI_BATCH = checked(
   },
 )
 
-/** The keys of each type. */
+/** The shapes of upstreams by type. */
 const UPSTREAMS = {
   sim: SIM,
   openai: OPENAI,
@@ -711,9 +711,9 @@ const BUCKETS = listOf(
       for (const key of ['access_key_id_env', 'secret_access_key_env', 'session_token_env'] as const) {
         const name = found[key]
         const value = name === null ? undefined : present(env[name])
-        // A key may have been written in place of the name of its variable: no message quotes it.
+        // A key may have been written in place of a variable's name: messages do not quote it.
         const variable = USUAL_NAME.test(name ?? '') ? `the variable ${name}` : 'the variable that it names'
-        // The secret signs requests and is in none.
+        // The secret signs requests and is in no header.
         const why = value === undefined || key === 'secret_access_key_env' ? null : keyProblem(value)
         if (why !== null) problem([key], `${variable} ${why}`)
         if (name !== null && value === undefined)
@@ -733,7 +733,7 @@ export const MODELS = checked(listOf(MODEL, 'a list of models'), (models, proble
 
 // Endpoints beside those that are built in.
 
-/** Scanners of bodies look for few keys, in lower case. */
+/** The name of a field, in lower case, since scanners of bodies look for few keys. */
 const FIELD = text(/^[a-z][a-z0-9_]{0,63}$/, 'the name of a field in lower case, such as input')
 const PROMPT_FIELDS_MAX = 16
 const USAGE_COUNT = text(
@@ -783,11 +783,11 @@ const KEYS = section({
   region: byDefault('local', REGION),
   listen: section({
     host: byDefault('127.0.0.1', HOST),
-    /** Port 0 lets the system pick one. */
+    /** The TCP port; 0 lets the system pick one. */
     port: byDefault(8080, integer(0, 65_535)),
-    /** How long an API that is asked to stop goes on answering, no longer ready, so that load balancers stop using it. */
+    /** How long a stopping API still answers, while not ready, so that load balancers stop using it. */
     stop_delay: named('stop_delay_ms', byDefault('5s', duration(0))),
-    /** How long a connection is kept between two calls: longer than a load balancer in front keeps it. */
+    /** How long an idle connection is kept: longer than a load balancer in front keeps it. */
     keep_alive: named('keep_alive_ms', byDefault('75s', duration(1))),
   }),
   data_dir: byDefault('./offpeak-data', anyText),
@@ -817,11 +817,11 @@ const KEYS = section({
     line_bytes_max: byDefault('8MiB', size(1)),
   }),
   create: section({
-    /** How long creating a batch waits for a file that is being validated. */
+    /** How long a call that creates a batch waits for the validation of its file. */
     wait_for_file: named('wait_for_file_ms', byDefault('10s', duration(0))),
   }),
   requests: section({
-    /** How single requests become batches: a batch takes further ones for so long, and so many. */
+    /** How single requests become batches: the time for which a batch accepts requests, and their number. */
     gather: section({
       seconds: byDefault(60, integer(1, 3600)),
       lines: byDefault(10_000, integer(1, 100_000)),
@@ -830,20 +830,20 @@ const KEYS = section({
   models: optional(MODELS),
   engines: ENGINES,
   worker: section({
-    /** That `serve` starts; `auto`: by the number of cores. */
+    /** The number of processes that `serve` starts; `auto`: by the number of cores. */
     processes: byDefault(
       'auto',
       orWord(integer(1, 64), { auto: 'auto' } as const, 'a whole number from 1 to 64, or auto'),
     ),
     /** The most lines in flight at each upstream, from one `serve` or one `worker`. */
     concurrency_max: byDefault(2048, integer(1)),
-    /** A worker's leases expire when it has sent no heartbeat for this long. */
+    /** The time without a heartbeat after which a worker's leases expire. */
     lease: named('lease_ms', byDefault('10s', duration(100))),
-    /** How long lines in flight may take to finish during a graceful shutdown. */
+    /** The time for lines in flight to finish during a graceful shutdown. */
     drain: named('drain_ms', byDefault('8s', duration(0))),
-    /** Finished lines kept in memory until their chunk is sealed; the rest is written to journals. */
+    /** The size of finished lines in memory until their chunk is sealed; further lines are written to journals. */
     memory: named('memory_bytes', byDefault('64MiB', size(1))),
-    /** The longest that a finished line waits for its commit. */
+    /** The longest time that a finished line waits for its commit. */
     flush_interval: named(
       'flush_interval_ms',
       byDefault('auto', orWord(duration(1), { auto: 'auto' } as const, 'a duration such as 250ms, or auto')),
@@ -851,19 +851,19 @@ const KEYS = section({
   }),
   metrics: section({
     port: byDefault('auto', METRICS_PORT),
-    /** The label of every series; by default it is made with the database. */
+    /** The label of every series; by default created with the database. */
     installation: optional(INSTALLATION),
   }),
   retry: section({
-    /** Attempts that may fail through the line's own fault, the first included. */
+    /** The most attempts that fail through the line's own fault, the first included. */
     attempts_max: byDefault(5, integer(1, 1000)),
     backoff_min: named('backoff_min_ms', byDefault('500ms', duration(1))),
     backoff_max: named('backoff_max_ms', byDefault('30s', duration(1))),
     /** How long an upstream may be unavailable before its lines fail: a restart costs no line. */
     outage_patience: named('outage_patience_ms', byDefault('10m', duration(0))),
-    /** How often a line may be throttled; counts as four while the upstream accepts other lines. */
+    /** How often a line may be throttled; an attempt counts as four while the upstream accepts other lines. */
     throttled_attempts_max: byDefault(60, integer(1, 1_000_000)),
-    /** The share of the completion window that a line may wait because it was throttled. */
+    /** The share of the completion window for which a line may wait because it was throttled. */
     throttled_share: byDefault(0.5, fraction),
   }),
   log: section({
@@ -874,7 +874,7 @@ const KEYS = section({
   webhooks: section({ allow_private_networks: byDefault(false, boolean) }),
 })
 
-/** Models serve endpoints that are built in or declared. */
+/** The whole file, with a check that the endpoints of models are built in or declared. */
 export const CONFIG_FILE = checked(KEYS, ({ models, endpoints }, problem) => {
   const known = [...ENDPOINT_PATHS, ...(endpoints ?? []).map(({ path }) => path)]
   for (const [i, model] of (models ?? []).entries())

@@ -29,7 +29,7 @@ import {
 } from './schema.ts'
 import { present } from './sources.ts'
 
-/** `now` in Unix ms; relative paths are taken from `cwd`. */
+/** Makes the configuration. `now` in Unix ms; `cwd` is the folder of relative paths. */
 export function toConfig(
   file: ConfigFile & { models: ModelShape[] },
   env: NodeJS.ProcessEnv,
@@ -75,10 +75,10 @@ export function toConfig(
   }
 }
 
-/** In a bucket each journal is a PUT that is paid for. */
+/** The default flush intervals in ms: in a bucket each journal is a PUT that costs money. */
 const FLUSH_INTERVAL_MS = { disk: 100, s3: 250 } as const
 
-/** A project's keys together send as much as a few of them. */
+/** The factor from a key's rate limit to the limit of a project's keys together. */
 const KEYS_OF_PROJECT = 4
 
 function rateLimitOf({
@@ -92,7 +92,7 @@ function rateLimitOf({
   }
 }
 
-/** The keys that each service needs are there: the schema has checked them. */
+/** Makes the settings of the encrypted master key; the schema has checked that required keys are present. */
 function encryptedKeyOf(
   { encrypted, by, key_id, address, token_env, token_file, decrypt, ...rest }: ConfigFile['encrypted_key'],
   env: NodeJS.ProcessEnv,
@@ -112,7 +112,7 @@ function encryptedKeyOf(
 
 const FILE_RETENTION_MS = 90 * 86_400_000
 
-/** The plans that always exist, changed as the configuration says, and those that it adds. */
+/** The built-in plans with the configured changes, and the configured plans. */
 function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
   const plans = new Map<string, Plan>()
   for (const [name, { windows, file_retention }] of Object.entries(BUILT_IN_PLANS))
@@ -131,7 +131,7 @@ function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
     plans.set(name, {
       name,
       completion_windows: completion_windows ?? known?.completion_windows ?? [],
-      // An upload that no batch is made of is not kept either.
+      // An upload without a batch also ends after this time.
       file_retention_ms: Math.min(kept_ms, retention?.grace_ms ?? kept_ms),
       retention,
       quotas,
@@ -140,7 +140,7 @@ function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
   return plans
 }
 
-/** `created`: Unix seconds. */
+/** Makes the configuration of a model. `created`: Unix seconds. */
 export function modelOf(
   { upstreams, price, spill, endpoints, ...model }: ModelShape,
   env: NodeJS.ProcessEnv,
@@ -156,7 +156,7 @@ export function modelOf(
       price: own ?? FREE,
       ...dearestOf(own ?? FREE, servers, spill),
       priced: own !== null || servers.some((server) => server.price !== null),
-      // The simulator answers whatever a batch may ask for.
+      // The simulator answers every endpoint.
       endpoints:
         endpoints ??
         (only
@@ -172,7 +172,7 @@ export function modelOf(
   }
 }
 
-/** Nothing where that is the model's own price. */
+/** The highest prices at an upstream that may get lines; nothing where they are the model's own. */
 function dearestOf(
   own: Price,
   servers: readonly UpstreamConfig[],
@@ -199,7 +199,7 @@ function priceOf({ above, service_tiers, ...rates }: NonNullable<ModelShape['pri
   return { ...base, above: steps }
 }
 
-/** The prices that are given. */
+/** The rates of a price that are given. */
 function ratesOf(given: { [Name in keyof Rates as PerMtok<Name>]-?: number | null }): Partial<Rates> {
   const picos: [keyof Rates, number | null][] = [
     ['input_picos', given.input_per_mtok],
@@ -272,7 +272,7 @@ function upstreamOf(
   }
 }
 
-/** Two upstreams of one model may be alike; their names must not be. */
+/** Gives upstreams of one model distinct names, though their addresses may be equal. */
 function distinctNames(upstreams: readonly UpstreamConfig[]): UpstreamConfig[] {
   const seen = new Map<string, number>()
   return upstreams.map((upstream) => {
@@ -284,7 +284,7 @@ function distinctNames(upstreams: readonly UpstreamConfig[]): UpstreamConfig[] {
 
 // Checks that concern more than one section: values that must be consistent with each other.
 
-/** One sentence for each pair of values that contradict each other. */
+/** Checks for values that contradict each other; one sentence for each pair. */
 export function crossCheck(config: Config): string[] {
   const problems: string[] = []
   const { worker, retry, retention, limits } = config
@@ -333,7 +333,7 @@ export function proxyFromEnv(base_url: string, env: NodeJS.ProcessEnv): string |
   return isProxyAddress(address) ? address : null
 }
 
-/** `example.com` and `.example.com` stand for the name and all below it; a port may follow; `*` is everything. */
+/** Whether a list names the host of a URL: `example.com` and `.example.com` include all names below, `*` all hosts. */
 function isExcepted({ hostname, port, protocol }: URL, list: string): boolean {
   const ownPort = port || (protocol === 'https:' ? '443' : '80')
   return list.split(/[\s,]+/).some((entry) => {
@@ -365,7 +365,7 @@ const AWS_VARIABLES = {
   session_token: 'AWS_SESSION_TOKEN',
 }
 
-/** `bucket` with its credentials, where `variables` hold them. */
+/** Adds the credentials to a bucket, if `variables` have them. */
 function withCredentials(
   bucket: S3Address,
   env: NodeJS.ProcessEnv,
@@ -391,7 +391,7 @@ function withCredentials(
 const SAMPLERS: Readonly<Record<string, number | null>> = { always_on: 1, always_off: 0, traceidratio: null }
 const DEFAULT_SAMPLER = 'parentbased_always_on'
 
-/** Null if traces are off, which is the default. Adds its errors to `problems`. */
+/** Reads the tracing settings; null if tracing is off, the default. Adds errors to `problems`. */
 export function tracingFromEnv(env: NodeJS.ProcessEnv, problems: string[]): TracingConfig | null {
   const read = (name: string): string | undefined => present(env[name])
   const exporter = read('OTEL_TRACES_EXPORTER')?.toLowerCase()

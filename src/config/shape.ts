@@ -5,25 +5,25 @@ import { type Static, type TSchema, type TSchemaOptions, type TUnsafe, Type } fr
 
 export const RULES = Symbol('rules')
 
-/** `steps`: the path from the value to the key that the problem is reported at. */
+/** Reports a problem. `steps`: the path from the value to the key with the problem. */
 type Problem = (steps: readonly (string | number)[], text: string) => void
 
 export interface Rules {
-  /** Completes the sentence "expected …". */
+  /** The end of the sentence "expected …". */
   expected: string
-  /** Null is the value of a key that is left out. */
+  /** Whether an omitted key is read as null. */
   optional?: true
-  /** Its value is never shown, not even where it is wrong. */
+  /** Whether messages never show the value, even if it is wrong. */
   secret?: true
-  /** The name of its value in messages, if not that of its key. */
+  /** The name of the value in messages, if not that of its key. */
   name?: string
-  /** A scalar: the types that the file may use; a variable is always text. */
+  /** The types of a scalar in the file; a variable is always text. */
   types?: readonly ('string' | 'number' | 'boolean')[]
-  /** Whether a map is read as a Map, in its order. An object has keys that are numbers first. */
+  /** Whether a map is read as a Map, in its order: an object would have keys that are numbers first. */
   isOrdered?: boolean
-  /** Undefined when `text` is no such value. */
+  /** Converts a text; undefined when it is invalid. */
   parse?(text: string): unknown
-  /** Called for a value whose parts are valid. */
+  /** Checks a value whose parts are valid. */
   check?(value: unknown, problem: Problem, env: NodeJS.ProcessEnv): void
 }
 
@@ -49,7 +49,7 @@ function shape<T>(keywords: Keywords, rules: Rules): Shape<T> {
   return Object.assign(Type.Unsafe<T>(keywords), keywords, { [RULES]: rules })
 }
 
-/** A single value: `schema` describes how the file writes it, `parse` reads it from its text. */
+/** Declares a single value: `schema` describes its form in the file, `parse` converts its text. */
 export function scalar<T>(
   schema: TSchema,
   expected: string,
@@ -59,7 +59,7 @@ export function scalar<T>(
   return shape({ ...schema, errorMessage: `expected ${expected}` }, { expected, types, parse })
 }
 
-/** `value` as the file writes it is used where the key is left out. */
+/** Gives a shape a default, `value` in the file's form, for an omitted key. */
 export function byDefault<T>(value: unknown, of: Shape<T>): Shape<T> {
   return shape({ ...of, default: value }, of[RULES])
 }
@@ -68,7 +68,7 @@ export function optional<T>(of: Shape<T>): Shape<T | null> {
   return shape(of, { ...of[RULES], optional: true })
 }
 
-/** Its value is called `name`, which says its unit. */
+/** Gives a value the property `name`, which has its unit, in the configuration. */
 export function named<Name extends string, T>(name: Name, of: Shape<T>): Shape<T> & Named<Name> {
   return shape<T>(of, { ...of[RULES], name }) as Shape<T> & Named<Name>
 }
@@ -91,7 +91,7 @@ export function checked<T>(
   })
 }
 
-/** A map with the keys of `properties` and no others; one that is left out is read as empty. */
+/** Declares a map with exactly the keys of `properties`; an omitted map is read as empty. */
 export function section<P extends Record<string, Shape>>(
   properties: P,
 ): Shape<{ [K in keyof P as P[K] extends Named<infer Name> ? Name : K]: Static<P[K]> }> {
@@ -107,15 +107,15 @@ function isRequired(of: Shape | undefined): boolean {
   return of.properties === undefined ? of.additionalProperties === undefined : of.required?.length !== 0
 }
 
-/** The problem of a key, or null. */
+/** Returns the problem of a key, or null. */
 type NameProblem = (name: string) => string | null
 
-/** A map whose keys the user chooses. */
+/** Declares a map whose keys the user chooses. */
 export function mapOf<T>(item: Shape<T>, nameProblem: NameProblem): Shape<Record<string, T>> {
   return keyed<Record<string, T>>(item, {}, nameProblem, Object.keys)
 }
 
-/** A map whose keys the user chooses, and whose order counts. */
+/** Declares a map whose keys the user chooses, and whose order counts. */
 export function orderedMapOf<T>(item: Shape<T>, nameProblem: NameProblem): Shape<ReadonlyMap<string, T>> {
   return keyed<ReadonlyMap<string, T>>(item, { isOrdered: true }, nameProblem, (map) => map.keys())
 }
@@ -135,7 +135,7 @@ function keyed<M>(
   })
 }
 
-/** At least one item. A list of scalars may be written as its only item. */
+/** Declares a list with at least one item. A list of scalars may be written as its only item. */
 export function listOf<T>(item: Shape<T>, expected: string): Shape<T[]> {
   const array = { ...Type.Array(Type.Any()), items: item, minItems: 1 }
   return item[RULES].parse === undefined
@@ -143,7 +143,7 @@ export function listOf<T>(item: Shape<T>, expected: string): Shape<T[]> {
     : shape({ anyOf: [item, shape(array, { expected })], items: item }, { expected })
 }
 
-/** One of several sections, each with a `type` of its own. */
+/** Declares a choice of sections, each with its own `type`. */
 export function variant<S extends Shape<{ type: string }>>(anyOf: readonly S[]): Shape<Static<S>> {
   return shape({ anyOf }, { expected: 'a map of keys' })
 }

@@ -7,7 +7,7 @@ import { HIDDEN, withoutUrlSecrets } from '../domain/text.ts'
 import { CONFIG_FILE } from './schema.ts'
 import { RULES, type Shape } from './shape.ts'
 
-/** Names of the configuration in force that the file does not have. */
+/** Names in the configuration in force that the file does not have. */
 const MADE = [
   'kind',
   'path',
@@ -21,7 +21,7 @@ const MADE = [
   'service_name',
 ]
 
-/** By name: whether its texts are secret. */
+/** Whether the texts of a key are secret, by the key's name. */
 const KEYS = new Map(MADE.map((name) => [name, false]))
 collect(CONFIG_FILE)
 
@@ -44,12 +44,12 @@ export function isSecretKey(name: string): boolean {
   return KEYS.get(name) ?? true
 }
 
-/** In the units of the service: milliseconds, bytes, pico-dollars per token. */
+/** The configuration to show, in the service's units: milliseconds, bytes, pico-dollars per token. */
 export function shownConfig(config: object): Record<string, unknown> {
   return Object.fromEntries(Object.entries(config).map(([name, value]) => [name, shown(name, value)]))
 }
 
-/** The same, and as YAML. `yaml` is imported here as a whole: in dist/, `import('yaml')` has only a default export. */
+/** The shown configuration, also as YAML. Not `import('yaml')`, which has only a default export in dist/. */
 export function shownConfigAsYaml(config: object): { values: object; yaml: string } {
   const values = shownConfig(config)
   return { values, yaml: stringify(values) }
@@ -73,7 +73,7 @@ function shown(name: string, value: unknown): unknown {
 const SECRET_OPTION = /^--?[\w-]*(key|token|secret|password|credential|auth)[\w-]*(=|$)/i
 const PLACEHOLDER = /\{\w+\}$/
 
-/** A word of a command: what follows an option for a secret is hidden. */
+/** The word of a command to show: the value after an option for a secret is hidden. */
 function shownWord(word: string, at: number, words: readonly string[]): string {
   const [option = '', , sign = ''] = SECRET_OPTION.exec(word) ?? []
   if (sign === '=' && !PLACEHOLDER.test(word)) return `${option}${HIDDEN}`

@@ -10,7 +10,7 @@ import { withoutUrlSecrets } from '../domain/text.ts'
 /** The keys and indexes that lead to a value: `['models', 0, 'id']`. */
 export type Path = readonly (string | number)[]
 
-/** A tree of Maps, arrays and scalars, and how to name a place in it. */
+/** A tree of Maps, arrays and scalars, with the places of its values in their source. */
 export interface Tree {
   root: unknown
   /** The beginning of a message about `path`: `offpeak.yaml:3:7: `. */
@@ -21,7 +21,7 @@ export interface Sources {
   file: Tree
   /** The OFFPEAK_ variables of the operator; an empty one counts as not set. */
   variables: ReadonlyMap<string, string>
-  /** By path (`listen.port`): the flag's name and what was given to it. */
+  /** The flags by path (`listen.port`): the flag's name and its text. */
   flags: ReadonlyMap<string, { name: string; text: string }>
   /** The whole environment, for variables that the configuration only names. */
   env: NodeJS.ProcessEnv
@@ -30,7 +30,7 @@ export interface Sources {
 const FILE_BY_DEFAULT = 'offpeak.yaml'
 const NO_FILE: Tree = { root: null, place: () => '' }
 
-/** The file named by the flag, else by OFFPEAK_CONFIG, else offpeak.yaml in `cwd` if there is one. */
+/** The file of the flag, else of OFFPEAK_CONFIG, else offpeak.yaml in `cwd` if it exists. */
 export function configFileName(
   flag: string | undefined,
   variable: string | undefined,
@@ -50,7 +50,7 @@ export function readConfigFile(name: string | null, cwd: string): Tree {
   return parseTree(source, name, true)
 }
 
-/** A variable whose value is YAML: a whole list or map (OFFPEAK_MODELS). */
+/** Parses a variable whose value is YAML: a whole list or map (OFFPEAK_MODELS). */
 export function variableTree(name: string, source: string): Tree {
   return parseTree(source, name, false)
 }
@@ -66,7 +66,7 @@ export function offpeakVariables(env: NodeJS.ProcessEnv): Map<string, string> {
 
 /**
  * The variables that Kubernetes sets in every pod of a namespace for a Service, and Docker for a link, by the ends of
- * their names: OFFPEAK_PORT=tcp://10.0.0.1:80 is of a Service that is called `offpeak`.
+ * their names: OFFPEAK_PORT=tcp://10.0.0.1:80 is from a Service with the name `offpeak`.
  */
 const SERVICE_LINKS: readonly (readonly [name: RegExp, value: RegExp])[] = [
   [/_SERVICE_HOST$/, /^[\d.]+$|^[\da-f:.]*:[\da-f:.]*$/i],
@@ -81,7 +81,7 @@ function isServiceLink(name: string, value: string): boolean {
   return SERVICE_LINKS.some(([names, values]) => names.test(name) && values.test(value))
 }
 
-/** `withLines`: whether places in it are worth naming by line and column. */
+/** Parses YAML. `withLines`: whether messages name places by line and column. */
 function parseTree(source: string, name: string, withLines: boolean): Tree {
   const lines = new LineCounter()
   const document = parseDocument(source, { lineCounter: lines, stringKeys: true, prettyErrors: false })
@@ -103,13 +103,13 @@ function parseTree(source: string, name: string, withLines: boolean): Tree {
   return { root, place: (path) => at(offsetOf(document.contents, path)) }
 }
 
-/** A message of the parser without the text that it quotes at its end, which may be a secret. */
+/** A message of the parser without the quoted text at its end, which may be a secret. */
 function unquoted(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error)
   return message.replace(/:? *(?:"[\s\S]*|: [\s\S]*)$/, '')
 }
 
-/** Where the key or item that `path` names begins; where its nearest ancestor does when there is none. */
+/** The offset of the key or item at `path`, or of its nearest existing ancestor. */
 function offsetOf(contents: ParsedNode | null, path: Path): number {
   let node: unknown = contents
   let offset = contents?.range[0] ?? 0
@@ -131,9 +131,9 @@ function offsetOf(contents: ParsedNode | null, path: Path): number {
 
 // All problems of a configuration at once, so that the operator can fix them together.
 
-/** Thrown before anything is started; its message is meant for the operator and holds no secrets. */
+/** The error for an invalid configuration, thrown before anything starts; its message has no secrets. */
 export class ConfigError extends ExplainedError {
-  /** One sentence each, beginning with the place: file and line, variable or flag, then the key. */
+  /** The problems, one sentence each, beginning with the place: file and line, variable or flag, then the key. */
   readonly problems: readonly string[]
 
   constructor(problems: readonly string[]) {
@@ -147,25 +147,25 @@ export class ConfigError extends ExplainedError {
   }
 }
 
-/** A value as a message may show it: short, and without the secrets of a URL. */
+/** A value in a message: short, and without the secrets of a URL. */
 export function shown(value: unknown): string {
   if (value === null || value === undefined) return 'nothing'
   if (Array.isArray(value)) return 'a list'
   if (typeof value === 'object') return 'a map of keys'
   if (typeof value !== 'string') return String(value)
-  // A URL may be wrong for want of its scheme.
+  // A URL may be invalid because its scheme is missing.
   const isBare = !value.includes('://') && /[@?]/.test(value)
   const open = isBare ? withoutUrlSecrets(`://${value}`).slice('://'.length) : withoutUrlSecrets(value)
   return JSON.stringify(open.length > 80 ? `${open.slice(0, 79)}…` : open)
 }
 
-/** Shells and compose files often set a variable to nothing, which counts as not set. */
+/** The value of a variable; undefined if it is empty, as shells and compose files often set it. */
 export function present(value: string | undefined): string | undefined {
   const trimmed = value?.trim()
   return trimmed === '' ? undefined : trimmed
 }
 
-/** Why a file that the configuration names cannot be read; null where it can. */
+/** The reason for which a file of the configuration cannot be read; null where it can. */
 export function unreadable(path: string): string | null {
   try {
     readFileSync(path)

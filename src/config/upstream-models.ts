@@ -11,22 +11,22 @@ import { ConfigError, shown } from './sources.ts'
 /** An entry in the list of models of a server. */
 export interface ServedModel {
   id: string
-  /** Null where the server does not say. */
+  /** The endpoints of the model; null where the server does not name them. */
   endpoints: readonly EndpointPath[] | null
   context_window: number | null
   /** The ID of the base model of a LoRA adapter. */
   parent: string | null
-  /** Two IDs with the same root are names of one model. */
+  /** The ID of the model's weights: two IDs with the same root are names of one model. */
   root: string | null
 }
 
-/** Models of one server that become models of the service; each has connections, a queue and reports of its own. */
+/** The most models of one server that are used: each has connections, a queue and reports. */
 export const SERVED_MODELS_MAX = 2_000
 
-/** The list of a server, searched by ID without a walk through it. */
+/** The list of a server's models, indexed by ID. */
 class Listing {
   readonly #byId: ReadonlyMap<string, ServedModel>
-  /** Adapters by their parent, and by what stands for all names of it. */
+  /** The adapters by the common key of their parent's names. */
   readonly #adapters: ReadonlyMap<string, readonly ServedModel[]>
   readonly #only: ServedModel | null
 
@@ -37,29 +37,29 @@ class Listing {
     this.#adapters = Map.groupBy(adapters, ({ parent }) => this.#nameOf(parent ?? ''))
   }
 
-  /** Names with the same root are names of one model; a name that is not listed stands for itself. */
+  /** The common key of a model's names, which have the same root; an unlisted name has its own key. */
   #nameOf(id: string): string {
     const entry = this.#byId.get(id)
     return entry?.parent === null && entry.root !== null ? `root ${entry.root}` : `id ${id}`
   }
 
-  /** A server that lists one model alone may answer to any name. */
+  /** The entry of a model; a server that lists one model alone may answer to any name. */
   entryOf(id: string): ServedModel | null {
     return this.#byId.get(id) ?? this.#only
   }
 
-  /** Some servers give the window of an adapter with its base model alone. */
+  /** The context window of a model; some servers give an adapter's window with its base model alone. */
   windowOf({ context_window, parent }: ServedModel): number | null {
     return context_window ?? this.#byId.get(parent ?? '')?.context_window ?? null
   }
 
-  /** The adapters of a model, no more than can be models of the service. */
+  /** The adapters of a model, at most SERVED_MODELS_MAX. */
   adaptersOf(id: string): readonly ServedModel[] {
     return this.#adapters.get(this.#nameOf(id))?.slice(0, SERVED_MODELS_MAX) ?? []
   }
 }
 
-/** The address as an upstream's `base_url` takes it; throws a ConfigError on anything else. */
+/** Normalizes the URL of `--upstream`; throws a ConfigError for an invalid one. */
 export function upstreamBaseUrl(url: string): string {
   const base_url = parseBaseUrl(url)
   if (base_url === undefined) {
@@ -69,7 +69,7 @@ export function upstreamBaseUrl(url: string): string {
 }
 
 /**
- * `listed`: the models of the server at `base_url`, of which the first SERVED_MODELS_MAX are taken; a model listed without
+ * Makes the models of a server. `listed`: its models, of which the first SERVED_MODELS_MAX are used; one without
  * endpoints may serve any. `created`: Unix seconds.
  */
 export function upstreamModels(
@@ -99,16 +99,16 @@ export function upstreamModels(
 // The models behind `offpeak run --model FILE.gguf` and `--engine`: all that the input names, answered by one server
 // that is started on demand.
 
-/** Short, because the user waits for this run: a server that cannot start is reported soon. */
+/** The patience in ms, short because the user waits: a server that cannot start is reported soon. */
 const OUTAGE_PATIENCE_MS = 20_000
 
 interface EngineModels {
   engine: EngineConfig
-  /** Names the server in records and messages. */
+  /** The name of the server in records and messages. */
   name: string
   /** The names by which lines call the model. */
   ids: readonly string[]
-  /** The server's name for it; null where it answers to any name. */
+  /** The server's name for the model; null where it answers to any name. */
   model: string | null
   concurrency_max: number
 }
@@ -133,11 +133,11 @@ export function withEngine(config: Config, order: EngineModels, created: number)
 // Facts from the servers of the configured models, where the configuration is silent: the context
 // window, the endpoints, and the LoRA adapters that a server has loaded, which become models of their own.
 
-/** The lists of models, by `base_url`; those of servers that have not answered yet are absent. */
+/** The lists of models by `base_url`; servers that have not answered yet are absent. */
 export type Listings = ReadonlyMap<string, readonly ServedModel[]>
 
 /**
- * Upstreams that are asked for their models: those of the lowest tiers, because higher tiers get no call before they
+ * The upstreams that are asked for their models: only the lowest tiers, because higher tiers get no call before they
  * are needed, and no servers that are started on demand.
  */
 export function listingUpstreams({ models }: Config): Map<string, ServerUpstream & { base_url: string }> {
@@ -178,7 +178,7 @@ function completed(config: ModelConfig, listings: Searched): ModelConfig {
   }
 }
 
-/** The largest, and only if each server says it: what is refused for it must be too long for all of them. */
+/** The largest context window, if every server reports one: a longer request is then too long for all servers. */
 function windowOf(said: readonly Said[], max_output_tokens: number | null): number | null {
   const windows = said.map((one) => one?.context_window ?? null)
   if (windows.includes(null)) return null
@@ -186,7 +186,7 @@ function windowOf(said: readonly Said[], max_output_tokens: number | null): numb
   return window < (max_output_tokens ?? 0) ? null : window
 }
 
-/** The endpoints that are in every list; servers without a list are left out. */
+/** The endpoints that are in every list; servers without a list are ignored. */
 function endpointsOf(said: readonly Said[]): EndpointPath[] {
   const lists = said.flatMap((one) => (one?.endpoints ? [one.endpoints] : []))
   const [first = [], ...others] = lists
@@ -207,7 +207,7 @@ function listingOf(upstream: UpstreamConfig, listings: Searched): Listing | unde
     : listings.get(upstream.base_url)
 }
 
-/** Adapters of the model, each with the upstreams that have it loaded, at the same terms. */
+/** The models for a model's adapters, each with the upstreams that have it loaded and the same settings. */
 function adaptersOf(base: ModelConfig, listings: Searched, isNew: (id: string) => boolean): ModelConfig[] {
   const serving = new Map<string, UpstreamConfig[]>()
   for (const upstream of base.upstreams) {

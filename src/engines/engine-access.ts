@@ -22,22 +22,22 @@ export async function newPlace(spec: EngineConfig): Promise<EnginePlace> {
   return { port: hasSocket ? null : await freePort(), folder }
 }
 
-/** The path of a socket has 103 bytes at most. */
+/** A folder for temporary files whose path is short, since the path of a socket has 103 bytes at most. */
 function shortFolder(): string {
   const folder = tmpdir()
   return Buffer.byteLength(folder) > 64 ? '/tmp' : folder
 }
 
-/** `ready`: it takes requests; `taken`: another process listens on its port. */
+/** The state of an engine. `ready`: it accepts requests; `taken`: another process listens on its port. */
 export type EngineState = 'starting' | 'ready' | 'taken'
 
 export interface EngineAccess {
   readonly base_url: string
-  /** Null: it is reached by its port. */
+  /** The path of the engine's socket; null: it listens on a port. */
   readonly socket: string | null
-  /** Asks `path`, with the key, where the engine listens. Rejects where the system cannot tell whether it does. */
+  /** Calls `path` of the engine with the key. Rejects where the system cannot tell who listens. */
   state(path: string, api_key: string): Promise<EngineState>
-  /** Whether a connection to its port that has just been established is one to the engine. */
+  /** Whether a connection just established to the port leads to the engine. */
   isOwn(): Promise<boolean>
 }
 
@@ -66,7 +66,7 @@ export function accessTo(place: EnginePlace, owner: Owner, find: FindListener = 
   }
 }
 
-/** A port of the loopback address on which no process listens. */
+/** Finds a port of the loopback address on which no process listens. */
 export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -77,7 +77,7 @@ export async function freePort(): Promise<number> {
   return address.port
 }
 
-/** Whether the path answers 200. Never rejects for what the other side does. */
+/** Whether the path answers 200. Never rejects for the server's behaviour. */
 async function answersOk(
   to: NetConnectOpts,
   isOwn: () => Promise<boolean>,
@@ -90,11 +90,11 @@ async function answersOk(
   try {
     await once(socket, 'connect', { signal })
     if (!(await isOwn())) return false
-    // A connection that is kept would delay the server when it stops.
+    // A kept connection would delay the server's stop.
     const headers = { authorization: `Bearer ${api_key}`, host: 'localhost', connection: 'close' }
     const request = http.request({ path, headers, signal, createConnection: () => socket }).end()
     const [response] = await once(request, 'response', { signal })
-    // From now on, errors are those of the connection that is closed here.
+    // Later errors come from the connection that is closed here.
     for (const emitter of [request, response]) emitter.on('error', () => {})
     return response.statusCode === 200
   } catch {
@@ -113,12 +113,12 @@ async function answersOk(
 
 export type Owner = Pick<EngineProcess, 'pid' | 'tag'>
 
-/** The listeners on the port; null: none. `id` names their sockets. */
+/** Finds the listeners on a port; null: none. `id` identifies their sockets. */
 export type FindListener = (port: number, owner: Owner) => Promise<Listening | null>
 
 interface Listening {
   id: string
-  /** Whether it is the owner, or a process that it has started. */
+  /** Whether the listener is the owner, or a process that it has started. */
   isOwned(): Promise<boolean>
 }
 
@@ -147,7 +147,7 @@ export const findInProc: FindListener = async (port, owner) => {
   }
 }
 
-/** Whatever the address: of two sockets on one port, either could get a connection. */
+/** The listening sockets on a port, at any address: each of two sockets could get a connection. */
 function listeningOn(port: number, table: string): ListeningSocket[] {
   const suffix = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
   return table.split('\n').flatMap((row) => {
@@ -164,12 +164,12 @@ async function inodesOf(owner: Owner): Promise<Set<string>> {
   return new Set(found.flat())
 }
 
-/** Whether a process is in the engine's session, or marked as the guard marks its children, which may leave the session. */
+/** Whether a process is in the engine's session, or has its tag, which children that left the session keep. */
 async function belongsTo({ pid: leader, tag }: Owner, pid: string): Promise<boolean> {
   const [stat, environ] = await Promise.all(
     ['stat', 'environ'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')),
   )
-  // The name of the program, in brackets, may hold anything.
+  // The name of the program, in brackets, may contain anything.
   const [, , , session] = (stat ?? '').slice((stat ?? '').lastIndexOf(')') + 2).split(' ')
   return Number(session) === leader || (environ ?? '').split('\0').includes(`OFFPEAK_ENGINE=${tag}`)
 }
@@ -181,7 +181,7 @@ async function socketsOf(pid: string): Promise<string[]> {
   return links.flatMap((link) => /^socket:\[(\d+)\]$/.exec(link)?.[1] ?? [])
 }
 
-/** lsof lists the processes of this user only, unless that is root; a port of another user looks free. */
+/** Finds listeners by lsof. Only root sees the processes of other users; a port of another user looks free. */
 export const findByLsof: FindListener = async (port, { pid: leader }) => {
   const fields = await lsof(['-nP', `-iTCP:${port}`, '-sTCP:LISTEN', '-Fpg'])
   const pids = fields.filter((field) => field.startsWith('p'))
@@ -195,7 +195,7 @@ function lsof(args: readonly string[]): Promise<string[]> {
     execFile('lsof', args, (error, stdout) => {
       if (error?.code === 'ENOENT')
         reject(new Error('neither /proc nor lsof can tell who listens on its port; give it {socket} instead'))
-      // It exits with 1 where no process listens.
+      // lsof exits with 1 where no process listens.
       else resolve(stdout.split('\n'))
     })
   })
@@ -203,7 +203,7 @@ function lsof(args: readonly string[]): Promise<string[]> {
 
 // Fills in the placeholders of an engine's command, and makes its environment.
 
-/** The share of this machine that engines may use together, and how long one runs before another may replace it. */
+/** The share of this machine for all engines, and the time for which one runs before another may replace it. */
 export interface MachineSpec {
   /** The names of the GPUs in CUDA_VISIBLE_DEVICES. */
   gpus: readonly string[]
@@ -215,17 +215,17 @@ const PLACEHOLDER = /\{(port|socket|files|api_key|model)\}/g
 
 /** The port or the folder in which an engine listens. */
 export interface EnginePlace {
-  /** On 127.0.0.1; null: it listens on the socket. */
+  /** The port on 127.0.0.1; null: the engine listens on the socket. */
   port: number | null
-  /** Its own, 0700; null where it needs none. */
+  /** The engine's own folder, mode 0700; null where it needs none. */
   folder: string | null
 }
 
-/** llama.cpp takes an address for a socket by its ending. */
+/** The name of the socket, by whose ending llama.cpp takes an address for a socket. */
 const SOCKET_NAME = 'engine.sock'
 const FILES_NAME = 'files'
 
-/** Null: it listens on a port. */
+/** The path of an engine's socket; null: it listens on a port. */
 function socketOf({ port, folder }: EnginePlace): string | null {
   return port === null && folder !== null ? join(folder, SOCKET_NAME) : null
 }
@@ -244,12 +244,12 @@ export function newApiKey(): string {
   return randomBytes(24).toString('base64url')
 }
 
-/** Other braces stay as they are: arguments may be JSON. */
+/** Fills in placeholders; other braces are kept, since arguments may be JSON. */
 export function filled(text: string, values: Partial<Filling>): string {
   return text.replaceAll(PLACEHOLDER, (found, name: keyof Filling) => values[name] ?? found)
 }
 
-/** `gpus`: those that it may use; where there are none, it is not told of any. */
+/** Makes the command and the environment of an engine. `gpus`: the GPUs for it; empty: no variable is set. */
 export function orderOf(
   { command, env, pass_env, files }: EngineConfig,
   place: EnginePlace,
@@ -303,7 +303,7 @@ const PASSED_BEGINNINGS = [
 const PROXIES = /^(https?|all|no)_proxy$/i
 const CREDENTIAL = /KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH/i
 
-/** `names`: those that are passed whatever they are. */
+/** Selects the variables for an engine. `names`: those that are always passed. */
 function environmentOf(env: NodeJS.ProcessEnv, names: readonly string[]): Record<string, string> {
   const isPassed = (name: string, value: string): boolean => {
     if (names.includes(name) || PASSED.has(name)) return true

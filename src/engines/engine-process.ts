@@ -52,34 +52,34 @@ echo "$status" >&3
 kill_rest
 `
 
-/** Tenths of a second between SIGTERM and SIGKILL. */
+/** The time between SIGTERM and SIGKILL in tenths of a second. */
 const STOP_TENTHS = 50
-/** For the rest of its output, once it has exited. */
+/** The time in ms for reading the rest of the output after the exit. */
 const OUTPUT_MS_MAX = 500
 
 export interface EngineOrder {
   command: readonly string[]
-  /** All that it gets. */
+  /** The whole environment of the process. */
   env: Readonly<Record<string, string>>
-  /** Its own, removed with it; null where it needs none. */
+  /** The folder that is removed when the process has ended; null where it needs none. */
   folder: string | null
-  /** Written there first, by path. */
+  /** Files that are written before the start, by path. */
   files: Readonly<Record<string, string>>
 }
 
 export interface EngineProcess {
   readonly pid: number | undefined
-  /** In the environment of whatever it starts: OFFPEAK_ENGINE. */
+  /** The value of OFFPEAK_ENGINE in the environment of the process and its children. */
   readonly tag: string
   /** Resolves when the process has exited: "exited with 1". Never rejects. */
   readonly exited: Promise<string>
-  /** Resolves when no process of it is left. */
+  /** Stops the engine; resolves when none of its processes is left. */
   stop(): Promise<void>
 }
 
 export type LaunchEngine = (order: EngineOrder, output: EngineOutput) => EngineProcess
 
-/** How its process ended, as far as that is seen from outside. */
+/** The exit of the process as the system reports it. */
 interface Exit {
   code: number | null
   signal: string | null
@@ -97,7 +97,7 @@ export const launchEngine: LaunchEngine = ({ command, env, folder, files }, outp
     ['-c', GUARD_SCRIPT, 'engine-guard', tag, String(STOP_TENTHS), folder ?? '', ...command],
     {
       env,
-      // A session and a process group of its own: Ctrl-C in a terminal is the worker's business.
+      // In a new session and process group, so that Ctrl-C in a terminal reaches the worker alone.
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
     },
@@ -129,7 +129,7 @@ export const launchEngine: LaunchEngine = ({ command, env, folder, files }, outp
   )
   const exited = exit.then(async ({ code, signal, error }) => {
     if (error) return 'could not be started: the system did not make the process'
-    // Where the guard itself was killed, its watcher ends the rest when the pipe ends.
+    // If the guard itself was killed, its watcher kills the other processes when the pipe closes.
     control.end()
     const read = new AbortController()
     void outputRead.then(() => read.abort())
@@ -148,7 +148,7 @@ export const launchEngine: LaunchEngine = ({ command, env, folder, files }, outp
   }
 }
 
-/** `status` is the engine's, as the shell reports it; without one the guard was killed. */
+/** Describes an exit. `status`: the engine's, as reported by the shell; '' if the guard was killed. */
 function howItEnded(status: string, code: number | null, signal: string | null, program: string): string {
   const found = status === '' ? code : Number(status)
   if (found === 127) return `could not be started: there is no program ${basename(program)} on the PATH`
@@ -161,12 +161,12 @@ function howItEnded(status: string, code: number | null, signal: string | null, 
 // The output of an engine may quote lines and keys. It goes to a file of its own that only this user may read, and
 // never to the log. The log and callers are told the kind of its last words.
 
-/** A file of this size becomes `….1`, in place of the one before. */
+/** The size in bytes from which a file is renamed to `….1`, replacing the previous one. */
 const FILE_BYTES_MAX = 8 * 1024 * 1024
 const LINES_KEPT = 20
 const LINE_LENGTH_MAX = 300
 
-/** Where the engine of an upstream writes. */
+/** The file for the output of an upstream's engine. */
 export function outputFileOf(data_dir: string, name: string, model: string): string {
   return join(data_dir, 'engines', `${`${name}-${model}`.replaceAll(/[^\w.-]+/g, '_').slice(0, 100)}.log`)
 }
@@ -177,7 +177,7 @@ export class EngineOutput {
   readonly #last: string[] = []
   #rest = ''
   #written: Promise<void> = Promise.resolve()
-  /** Null until the file has been looked at. */
+  /** The size of the file in bytes; null until it is known. */
   #bytes: number | null = null
 
   constructor(path: string, bytesMax = FILE_BYTES_MAX) {
@@ -185,14 +185,14 @@ export class EngineOutput {
     this.#bytesMax = bytesMax
   }
 
-  /** Resolves when it is in the file. Never rejects: an engine does not end because a disk is full. */
+  /** Writes to the file; resolves when done. Never rejects: an engine must not end because a disk is full. */
   write(piece: Buffer): Promise<void> {
     this.#remember(piece.toString())
     this.#written = this.#written.then(() => this.#append(piece)).catch(() => {})
     return this.#written
   }
 
-  /** The cause of its end, by its last lines; null: none that is known. */
+  /** The cause of the engine's exit, by its last lines; null: unknown. */
   get lastWords(): string | null {
     const lines = [...this.#last, this.#rest].reverse()
     return lines.map(kindOf).find((kind) => kind !== null) ?? null

@@ -27,26 +27,26 @@ import { type EngineAccess, type EnginePlace, type EngineState, newApiKey, order
 import { EngineOutput, type EngineProcess, type LaunchEngine } from './engine-process.ts'
 import type { Machine, Tenant } from './machine.ts'
 
-/** How often a starting server is asked whether it is ready. */
+/** The interval in ms at which a starting server is asked whether it is ready. */
 const READY_POLL_MS = 50
 const HEALTH_POLL_MS = 5_000
 const DOUBT_POLL_MS = 100
-/** A server that answers neither health checks nor lines for so long hangs. */
+/** The time in ms after which a server that answers neither health checks nor lines counts as hung. */
 const HUNG_MS = 60_000
 const PAUSE_MS_MIN = 1_000
 const PAUSE_MS_MAX = 60_000
-/** One that has run for so long begins again with the shortest pause. */
+/** The running time in ms after which the next pause is the shortest one again. */
 const STABLE_MS = 60_000
-/** How long lines in flight may take when another engine needs the room. */
+/** The time in ms for lines in flight when another engine needs the room. */
 const EVICTION_MS = 30_000
-/** Batches are urgent when their deadline is nearer than so many starts. */
+/** The factor on the start time below which a batch's deadline is urgent. */
 const URGENT_STARTS = 2
 
 /** Makes a client of the server. */
 type ConnectEngine = (access: EngineAccess, api_key: string) => Backend
 
 interface EngineOptions {
-  /** Shown in audit records, logs and metrics. */
+  /** The name of the server in audit records, logs and metrics. */
   name: string
   model: string
   spec: EngineConfig
@@ -54,7 +54,7 @@ interface EngineOptions {
   clock: Clock
   log: Log
   launch: LaunchEngine
-  /** The file that gets its output. */
+  /** The file for the server's output. */
   output: string
   newPlace: (spec: EngineConfig) => Promise<EnginePlace>
   accessTo: (place: EnginePlace, process: EngineProcess) => EngineAccess
@@ -69,34 +69,34 @@ const NO_LOAD: ServerLoad = { waiting: 0, atRisk: false, deadline: Number.POSITI
 export class Engine implements ServerOnDemand, Tenant {
   readonly name: string
   readonly #options: EngineOptions
-  /** By the lane that waits: several models may share a server. */
+  /** The waiting lines by lane: several models may share a server. */
   readonly #loads = new Map<object, ServerLoad>()
   readonly #listeners: (() => void)[] = []
   #state: State = 'stopped'
   #since: number
   #process: EngineProcess | null = null
   #output: EngineOutput | null = null
-  /** How it is reached, once it is ready. */
+  /** The access to the server, once it is ready. */
   #reached: { access: EngineAccess; api_key: string } | null = null
-  /** Upstreams that share it may have other timeouts, say. */
+  /** The clients by upstream: upstreams that share a server may differ, such as in timeouts. */
   readonly #clients = new Map<ConnectEngine, Backend>()
   #inFlight = 0
   #busyAt: number
   #answeredAt = 0
-  /** By this side, in order; not by a failure. */
+  /** Whether this process has stopped the server, rather than a failure. */
   #isStopped = false
-  /** A connection broke: until the process has exited or answers, nothing is sent. */
+  /** Whether a connection broke: no line is sent until the process has exited or answers. */
   #isUnconfirmed = false
   #failure: string | null = null
   #retryAt = 0
-  /** In a row. */
+  /** The number of failed starts in a row. */
   #startsFailed = 0
   #pauseMs = PAUSE_MS_MIN
-  /** How long its last start took. */
+  /** The time that the last start took, in ms. */
   #startMs: number
-  /** Aborted to look at the server at once. */
+  /** Aborted to check the server's health at once. */
   #alarm: AbortController | null = null
-  /** While it stops: aborted when no line is in flight. */
+  /** Aborted when a stopping server has no line in flight. */
   #idle: AbortController | null = null
   #closed = false
 
@@ -120,7 +120,7 @@ export class Engine implements ServerOnDemand, Tenant {
     return this.#state === 'failed' && this.#startsFailed > 0
   }
 
-  /** Whether it is not started any more. */
+  /** Whether the server is not started any more after too many failed starts. */
   get #hasGivenUp(): boolean {
     return this.#state === 'failed' && this.#startsFailed >= (this.#options.spec.starts_max ?? Infinity)
   }
@@ -180,7 +180,7 @@ export class Engine implements ServerOnDemand, Tenant {
     else machine.review()
   }
 
-  /** The backend of an upstream: its lines are sent by a client that `connect` makes. */
+  /** Makes the backend of an upstream, whose lines are sent by a client from `connect`. */
   backend(connect: ConnectEngine): Backend {
     return {
       name: this.name,
@@ -199,7 +199,7 @@ export class Engine implements ServerOnDemand, Tenant {
       if (result.kind === 'answered' || result.kind === 'refused')
         this.#answeredAt = this.#options.clock.now()
       if (result.kind === 'failed' && result.status === null && !call.signal?.aborted) this.#doubt()
-      // A line that was cut off because its room was needed is not at fault.
+      // A line that was interrupted to make room is not at fault.
       if (result.kind === 'failed' && this.#isStopped)
         return { kind: 'throttled', status: 503, reason: 'the server was stopped to make room for another' }
       return result
@@ -224,7 +224,7 @@ export class Engine implements ServerOnDemand, Tenant {
     const { machine } = this.#options
     if (this.#state === 'queued') machine.leave(this)
     await this.#end()
-    // Its room is free only now: after a reload, another may take it.
+    // The room is free only now: after a reload, another engine may take it.
     machine.leave(this)
   }
 
@@ -305,7 +305,7 @@ export class Engine implements ServerOnDemand, Tenant {
   #doubt(): void {
     if (this.#state !== 'ready' || this.#isUnconfirmed) return
     this.#isUnconfirmed = true
-    // The health check is next.
+    // The next step is a health check.
     this.#alarm?.abort()
   }
 
@@ -341,7 +341,7 @@ export class Engine implements ServerOnDemand, Tenant {
     await this.#fail(how)
   }
 
-  /** It broke; it is started again after a pause, if lines still wait. */
+  /** Handles a failure; the server is started again after a pause, if lines still wait. */
   async #fail(how: string): Promise<void> {
     const { clock, log, machine } = this.#options
     if (this.#closed) return
@@ -356,7 +356,7 @@ export class Engine implements ServerOnDemand, Tenant {
     await this.#end()
     this.#retryAt = clock.now() + this.#pauseMs
     this.#pauseMs = Math.min(this.#pauseMs * 2, PAUSE_MS_MAX)
-    // First, because its listeners may ask for room again.
+    // First, because listeners may ask for room again.
     machine.leave(this)
     this.#become('failed')
   }
@@ -378,7 +378,7 @@ export class Engine implements ServerOnDemand, Tenant {
     if (!this.#closed) this.#become('stopped')
   }
 
-  /** Nothing of it is left afterwards. */
+  /** Stops the process and closes the clients. */
   async #end(): Promise<void> {
     this.#alarm?.abort()
     await this.#process?.stop()

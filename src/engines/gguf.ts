@@ -4,17 +4,17 @@ import { open } from 'node:fs/promises'
 
 export interface GgufModel {
   bytes: number
-  /** Tokens; null where the file does not say. */
+  /** The context length in tokens; null where the file does not have it. */
   context_length: number | null
-  /** The bytes of the cache per token, at 16 bits a value; null where the file does not say. */
+  /** The bytes of the KV cache per token, at 16 bits a value; null where the file does not have the sizes. */
   cache_bytes_per_token: number | null
 }
 
-/** The vocabulary, which is long, comes after what is read here. */
+/** The bytes that are read: the long vocabulary comes after the needed values. */
 const HEAD_BYTES = 4 * 1024 * 1024
 const CACHE_VALUE_BYTES = 2
 const TYPE = { string: 8, array: 9 }
-/** By type: bytes and how to read them; 0 uint8 to 12 float64. */
+/** The bytes and the reader of each type of number, from 0 for uint8 to 12 for float64. */
 const NUMBERS: ReadonlyMap<number, [number, (view: DataView, at: number) => number]> = new Map([
   [0, [1, (view, at) => view.getUint8(at)]],
   [1, [1, (view, at) => view.getInt8(at)]],
@@ -29,7 +29,7 @@ const NUMBERS: ReadonlyMap<number, [number, (view: DataView, at: number) => numb
   [12, [8, (view, at) => view.getFloat64(at, true)]],
 ])
 
-/** Null when the file is no GGUF file. Rejects when it cannot be read. */
+/** Reads a GGUF file; null when it is none. Rejects when it cannot be read. */
 export async function readGguf(path: string): Promise<GgufModel | null> {
   await using file = await open(path)
   const { size } = await file.stat()
@@ -41,7 +41,7 @@ export async function readGguf(path: string): Promise<GgufModel | null> {
 
 type Metadata = ReadonlyMap<string, string | number | number[]>
 
-/** The values that `head` contains as a whole; a value that goes beyond `head` ends the reading. */
+/** The values that `head` contains completely; the first incomplete value ends the reading. */
 function metadataOf(head: Buffer): Metadata {
   const view = new DataView(head.buffer, head.byteOffset, head.length)
   const found = new Map<string, string | number | number[]>()

@@ -7,13 +7,13 @@ import type { MachineSpec } from './engine-access.ts'
 export interface Tenant {
   readonly name: string
   readonly needs: { gpus: number; memory_bytes: number }
-  /** Lines that wait for it or are in flight there. */
+  /** The number of lines that wait for the engine or are in flight there. */
   readonly load: number
-  /** Whether batches that may miss their deadline wait for it. */
+  /** Whether batches that may miss their deadline wait for the engine. */
   readonly isUrgent: boolean
-  /** There is room; `gpus`: which ones. */
+  /** Called when the engine has room; `gpus`: the names of its GPUs. */
   onRoom(gpus: readonly string[]): void
-  /** Another one needs the room: it is to stop, and to call `leave`. */
+  /** Called when another engine needs the room: the engine must stop, and then call `leave`. */
   onEvicted(): void
 }
 
@@ -27,7 +27,7 @@ export class Machine {
   readonly #spec: MachineSpec
   readonly #clock: Clock
   readonly #places = new Map<Tenant, Place>()
-  /** In the order in which they asked. */
+  /** The waiting engines in the order in which they asked. */
   readonly #queue: Tenant[] = []
   readonly #alarm: Alarm
 
@@ -37,7 +37,7 @@ export class Machine {
     this.#alarm = new Alarm(clock, () => this.review())
   }
 
-  /** Why it can never have room; null when it can. */
+  /** The reason for which an engine can never have room; null when it can. */
   whyNever({ needs }: Tenant): string | null {
     const { gpus, memory_bytes } = this.#spec
     if (needs.gpus > gpus.length) return `it needs ${needs.gpus} GPUs, and engines.gpus is ${gpus.length}`
@@ -46,7 +46,7 @@ export class Machine {
     return null
   }
 
-  /** Calls `onRoom`, now or later, unless it leaves before. */
+  /** Queues an engine for room; calls `onRoom`, now or later, unless it leaves before. */
   enter(tenant: Tenant): void {
     if (this.#places.has(tenant) || this.#queue.includes(tenant)) return
     this.#queue.push(tenant)
@@ -60,17 +60,17 @@ export class Machine {
     this.review()
   }
 
-  /** Who uses what the tenant waits for. */
+  /** The names of the engines whose room the tenant waits for. */
   holders(tenant: Tenant): string[] {
     return [...this.#places.keys()].filter((one) => one !== tenant).map(({ name }) => name)
   }
 
-  /** Gives room to those who wait; to be called when loads have changed. */
+  /** Gives room to waiting engines; to be called when loads have changed. */
   review(): void {
     const now = this.#clock.now()
     const queue = [...this.#queue].sort((a, b) => Number(b.isUrgent) - Number(a.isUrgent))
     for (const tenant of queue) {
-      // An engine for which others are stopped is not overtaken.
+      // No other engine goes before one for which engines are stopped.
       if (!this.#place(tenant, now) && this.#makeRoom(tenant, now)) break
     }
   }
@@ -85,7 +85,7 @@ export class Machine {
     return true
   }
 
-  /** Whether room will come of it. */
+  /** Stops engines for the tenant; returns whether it will get room. */
   #makeRoom(tenant: Tenant, now: number): boolean {
     const leaving = [...this.#places].flatMap(([one, place]) => (place.leaving ? [one] : []))
     const fitsWithout = (victims: readonly Tenant[]): boolean =>
@@ -104,7 +104,7 @@ export class Machine {
       }
       victims.push(one)
       if (!fitsWithout(victims)) continue
-      // Victims stay without which the tenant would fit as well.
+      // Engines are kept that need not stop for the tenant to fit.
       for (const victim of victims) {
         const others = victims.filter((one) => one !== victim)
         if (fitsWithout(others)) victims = others
@@ -119,7 +119,7 @@ export class Machine {
     return false
   }
 
-  /** The room that is free once these have left. */
+  /** The room that is free once some engines have left. */
   #freeBut(gone: readonly Tenant[]): { gpus: string[]; memory_bytes: number } {
     const staying = [...this.#places].filter(([one]) => !gone.includes(one))
     const used = new Set(staying.flatMap(([, { gpus }]) => gpus))

@@ -2,34 +2,34 @@
 import type { GgufModel } from './gguf.ts'
 
 /**
- * `{model}` is the file or the name that the user gave, `{name}` what lines call it;
- * `{slots}` and `{context}` are worked out from the model and the machine; `{port}`, `{socket}`, `{files}` and `{api_key}`
- * stay for the worker. A key is in no argument: every user of the machine can read those.
+ * The way to start an engine. Placeholders: `{model}` is the file or the name that the user gave, `{name}` the name in
+ * lines; `{slots}` and `{context}` are computed from the model and the machine; the worker fills in `{port}`,
+ * `{socket}`, `{files}` and `{api_key}`. No argument has a key: every user of the machine can read arguments.
  */
 export interface Recipe {
-  /** The name that `--engine` takes. */
+  /** The name of the engine for `--engine`. */
   name: string
   title: string
   /** The variable that names the program, where it is not on the PATH. */
   variable: string
-  /** The program first. */
+  /** The command line, the program first. */
   command: readonly string[]
   env: Readonly<Record<string, string>>
-  /** Variables of the service that it needs, such as the token for its models. */
+  /** Variables of the service that the engine needs, such as the token for its models. */
   pass_env: readonly string[]
   files: Readonly<Record<string, string>>
   ready: string
-  /** Whether the server answers to the names that lines use; otherwise they are replaced by the model's own. */
+  /** Whether the server answers to the names in lines; otherwise they are replaced by the model's own. */
   takesAnyName: boolean
-  /** Whether it needs a GPU for itself where the machine has one. */
+  /** Whether the engine needs a GPU for itself where the machine has one. */
   usesGpu: boolean
-  /** Lines in flight for each slot, or in all where the engine decides on slots itself. */
+  /** The lines in flight for each slot, or in all where the engine decides on slots itself. */
   concurrency: { perSlot: number } | { total: number }
-  /** How to get it. */
+  /** The command that installs the engine. */
   install: string
 }
 
-/** They load models from there, some of which ask for it. */
+/** The token for models from Hugging Face, some of which require it. */
 const HUGGING_FACE = ['HF_TOKEN']
 
 export const RECIPES: readonly Recipe[] = [
@@ -60,7 +60,7 @@ export const RECIPES: readonly Recipe[] = [
     variable: 'OFFPEAK_VLLM',
     command: [
       ...['vllm', 'serve', '{model}', '--served-model-name', '{name}', '--uds', '{socket}'],
-      // Its answers say nothing of its prefix cache otherwise.
+      // Without this option, answers do not report the prefix cache.
       '--enable-prompt-tokens-details',
     ],
     env: { VLLM_API_KEY: '{api_key}' },
@@ -120,16 +120,16 @@ export const RECIPES: readonly Recipe[] = [
 ]
 
 interface RecipeValues {
-  /** Where it is: what the variable names, or found on the PATH. */
+  /** The path of the program, from the variable or the PATH. */
   program: string
   model: string
   name: string
   slots: number
-  /** Tokens over all slots. */
+  /** The context in tokens over all slots. */
   context: number
 }
 
-/** The command line of the engine, but for port and key. */
+/** The command line of the engine, except for port and key. */
 export function commandOf(recipe: Recipe, { program, ...values }: RecipeValues): string[] {
   const [, ...args] = recipe.command
   const filled = args.map((word) =>
@@ -140,22 +140,22 @@ export function commandOf(recipe: Recipe, { program, ...values }: RecipeValues):
 
 // How many requests a llama.cpp server works on at once, and how many tokens each may have.
 
-/** The share of the memory that is free now; the rest is for the needs of the server beside weights and cache. */
+/** The share of free memory for weights and cache; the rest is for the server's other needs. */
 const MEMORY_SHARE = 0.7
 const SLOTS_MAX = { cpu: 8, gpu: 32 }
 const CONTEXT_MIN = 1024
-/** A context is a multiple of it. */
+/** The step of a context in tokens. */
 const CONTEXT_STEP = 256
-/** Where the model does not say. */
+/** The context length in tokens for a model that does not have one. */
 const CONTEXT_DEFAULT = 8192
 
 interface Slots {
   slots: number
-  /** Tokens of each. */
+  /** The context of each slot in tokens. */
   contextEach: number
 }
 
-/** `neededTokens`: what the longest request and its answer may take. */
+/** Decides on slots and contexts. `neededTokens`: the tokens of the longest request with its answer. */
 export function slotsOf(
   model: GgufModel | null,
   neededTokens: number,

@@ -83,7 +83,7 @@ export const LINE_FILTER = {
   search: maybeText('Only lines whose `custom_id` contains this text.'),
 }
 
-/** Unlike other lists, in the order of the input; a page may be short, and the list still goes on. */
+/** The query of a list of lines, in the order of the input; a page may be short before the list ends. */
 export const LinesQuery = Type.Object({
   limit: Type.Optional(between(1, LINES_LIMIT_MAX, 'How many lines at most.', 100)),
   after: Type.Optional(

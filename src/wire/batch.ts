@@ -39,7 +39,7 @@ import {
 
 // Metadata of a batch or a line: a few short strings.
 
-/** Written out, since a Record of typebox bounds neither the number of keys nor their length. */
+/** The schema of metadata, written out because typebox's Record bounds neither the number of keys nor their length. */
 export const Metadata = Type.Unsafe<Record<string, string>>({
   type: 'object',
   title: 'Metadata',
@@ -57,10 +57,10 @@ export const Metadata = Type.Unsafe<Record<string, string>>({
 
 export type Metadata = Static<typeof Metadata>
 
-/** The length of a prompt's template. */
+/** The longest template of a prompt in characters. */
 const TEMPLATE_CHARACTERS_MAX = 64 * 1024
 
-/** The endpoints of the table, and those that the configuration declares. */
+/** The endpoint of a batch: a built-in one, or one that the configuration declares. */
 const BatchEndpoint = Type.Unsafe<BatchEndpointName>({
   type: 'string',
   examples: [...ENDPOINT_PATHS, MIXED],
@@ -104,7 +104,7 @@ export const ReaskShape = Type.Object(
   },
 )
 
-/** Unix seconds. It is left out until then; for clients of OpenAI's API it is null. */
+/** A time in Unix seconds, left out until it is known; null for clients of OpenAI's API. */
 function moment(description: string) {
   return maybe(timestamp(description))
 }
@@ -376,7 +376,7 @@ export const CreateBatch = object(
 
 const WINDOW_RULES = { completion_window: { pattern: '^0*[1-9][0-9]{0,6}(ms|s|m|h|d)$' } }
 
-/** URLs of objects and folders in buckets, as domain/bucket-url.ts reads them. */
+/** The patterns of URLs of objects and folders in buckets, as domain/bucket-url.ts reads them. */
 const SEGMENT = '(?!\\.{1,2}(?:/|$))[^%?#\\\\/\\x00-\\x1f\\x7f-\\x9f]+'
 const FOLDERS = `^s3://[A-Za-z0-9_.-]+/(?:${SEGMENT}/)*`
 const INPUT_URL_RULE = { pattern: `${FOLDERS}${SEGMENT}$` }
@@ -384,7 +384,7 @@ const OUTPUT_URL_RULE = { pattern: `${FOLDERS}(?:${SEGMENT})?$` }
 
 export const RETRY_BATCH_RULES = { properties: { ...WINDOW_RULES, output_url: OUTPUT_URL_RULE } }
 
-/** Durations of content that is not kept. */
+/** The pattern of durations in a batch's retention. */
 const KEPT_RULE = { pattern: '^[0-9]{1,6}(ms|s|m|h|d)$' }
 export const RETENTION_RULES = { retention: { properties: { results: KEPT_RULE, grace: KEPT_RULE } } }
 
@@ -407,7 +407,7 @@ export const CREATE_BATCH_RULES = {
 
 export type CreateBatch = Static<typeof CreateBatch>
 
-// The estimate of a batch's cost, before there is one.
+// The estimate of the cost of a batch that does not exist yet.
 
 const Usd = amount('In USD, at most.')
 const InMetric = amount('In the limit’s metric: USD or tokens.')

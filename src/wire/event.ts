@@ -122,12 +122,12 @@ export const CreateWebhook = object(
   },
   { url: 'https://example.com/offpeak', event_types: ['batch.completed'] },
 )
-/** Plain http is for private networks, where those are allowed (notify/webhook-url.ts). */
+/** The rules for URLs of webhooks; private networks may also allow plain http (notify/webhook-url.ts). */
 export const WEBHOOK_RULES = {
   properties: { url: { format: 'uri', pattern: '^https://', maxLength: 2048 } },
 }
 
-/** A POST that may come without a body. */
+/** The body of a POST that may have none. */
 function optionalBody<T extends Parameters<typeof Type.Object>[0]>(properties: T, title: string) {
   return orNull(object(title, properties))
 }

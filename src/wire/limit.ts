@@ -113,10 +113,10 @@ export const CreateLimit = object(
 export type CreateLimit = Static<typeof CreateLimit>
 
 const NamedText = { type: 'string', pattern: '\\S' }
-/** Below 9 million USD, in whole nano-dollars. */
+/** The exclusive maximum of amounts in USD: in nano-dollars, amounts stay below 2^53. */
 const USD_EXCLUSIVE_MAX = 9_000_000
 
-/** The amounts that each metric takes. */
+/** The amounts that each metric allows. */
 export const AMOUNT_RULES = {
   anyOf: [
     {
@@ -134,7 +134,7 @@ export const AMOUNT_RULES = {
   ],
 }
 
-/** By scope, the fields that it needs; a limit has no other of these fields, but for the model. */
+/** The required fields of each scope; a limit has no other of these fields, except for the model. */
 const NEEDED: Readonly<Record<LimitScope, Readonly<Record<string, object>>>> = {
   entity: { entity: NamedText },
   entity_type: { entity_type: { type: 'string', pattern: '^[^:/_]*[^:/_\\s][^:/_]*$' } },
@@ -160,7 +160,7 @@ export const CREATE_LIMIT_RULES = {
   ],
 }
 
-/** The limit of a key that is created with it. */
+/** The limit of a key that is created together with it. */
 export const CreateKeyLimit = Type.Object(
   {
     metric: Metric,
@@ -174,7 +174,7 @@ export const CreateKeyLimit = Type.Object(
   { title: 'CreateKeyLimit', additionalProperties: false },
 )
 
-/** The changes of a limit. Its metric and scope stay; make another limit to count something else. No body changes nothing. */
+/** The changes to a limit, except its metric and scope, which are fixed. An empty body changes nothing. */
 export const UpdateLimit = orNull(
   object(
     'UpdateLimit',

@@ -86,7 +86,7 @@ export const DeletedMessageBatch = object('DeletedMessageBatch', {
 
 // Errors.
 
-/** The calls that are answered in this form, whatever comes of them. */
+/** Whether a call gets all its answers, errors included, in Anthropic's format. */
 export function isMessagesPath(url: string): boolean {
   return /^\/v1\/messages(?:[/?]|$)/.test(url)
 }

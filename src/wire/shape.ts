@@ -3,7 +3,7 @@
 import { type Static, type TProperties, type TSchema, Type } from 'typebox'
 import { ERROR_CODES, ERROR_TYPES, type ErrorCode, openaiError } from '../domain/errors.ts'
 
-/** An object that the reference tells by its own name, with an example of it. */
+/** An object with a title in the API reference, and an example. */
 export function object<T extends TProperties>(title: string, properties: T, example?: object) {
   return Type.Object(properties, { title, ...(example && { examples: [example] }) })
 }
@@ -12,7 +12,7 @@ export function text(description: string) {
   return Type.String({ description })
 }
 
-/** Text that may be left out. */
+/** A text that may be left out. */
 export function maybeText(description: string) {
   return Type.Optional(text(description))
 }
@@ -21,38 +21,38 @@ export function flag(description: string) {
   return Type.Boolean({ description })
 }
 
-/** A parameter of a query. */
+/** A query parameter that is true or false. */
 export function flagText(description: string) {
   return Type.Optional(Type.Enum(['true', 'false'], { description }))
 }
 
-/** A whole number, 0 or more. */
+/** A whole number from 0. */
 export function count(description?: string) {
   return Type.Integer({ minimum: 0, ...said(description) })
 }
 
-/** A whole number with bounds; `byDefault`: what holds where it is left out. */
+/** A whole number with bounds; `byDefault`: the value where it is left out. */
 export function between(minimum: number, maximum: number, description: string, byDefault?: number) {
   const rest = byDefault === undefined ? {} : { default: byDefault }
   return Type.Integer({ minimum, maximum, ...rest, description })
 }
 
-/** A number, 0 or more. */
+/** A number from 0. */
 export function amount(description?: string) {
   return Type.Number({ minimum: 0, ...said(description) })
 }
 
-/** Unix seconds. */
+/** A time in Unix seconds. */
 export function timestamp(description: string) {
   return count(`Unix seconds; ${description}`)
 }
 
-/** Unix seconds that a query may name. */
+/** A query parameter with a time in Unix seconds. */
 export function time(description: string) {
   return Type.Optional(between(0, 10 ** 11, `Unix seconds: ${description}`))
 }
 
-/** One of these names; `byDefault`: which, where it is left out. */
+/** One of the names; `byDefault`: the name where it is left out. */
 export function oneOf<T extends string>(names: readonly T[], description?: string, byDefault?: NoInfer<T>) {
   const rest = byDefault === undefined ? {} : { default: byDefault }
   return Type.Unsafe<T>({ type: 'string', enum: [...names], ...rest, ...said(description) })
@@ -70,7 +70,7 @@ export function orNull<T extends TSchema>(shape: T, description?: string) {
   return Type.Union([shape, Type.Null()], said(description))
 }
 
-/** A shape or null, which may be left out as well. */
+/** A shape or null, which may also be left out. */
 export function maybe<T extends TSchema>(shape: T, description?: string) {
   return Type.Optional(orNull(shape, description))
 }
@@ -79,7 +79,7 @@ function said(description: string | undefined): { description?: string } {
   return description === undefined ? {} : { description }
 }
 
-/** How long content is kept that is not kept for good. */
+/** The retention of content that is not kept for good. */
 export const RetentionShape = object('Retention', {
   results: text(
     'How long results are kept once they were fetched, such as `0h`; the input ends with its batch.',
@@ -114,7 +114,7 @@ export const PageQuery = {
 const PageQueryObject = Type.Object(PageQuery)
 export type PageQuery = Static<typeof PageQueryObject>
 
-/** `title`: where it is not that of its objects with `List` behind it. */
+/** A list of objects; `title`: by default the objects' title and `List`. */
 export function listOf<T extends TSchema>(item: T, title = `${Reflect.get(item, 'title')}List`) {
   return object(title, {
     object: Type.Literal('list'),

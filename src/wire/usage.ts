@@ -8,7 +8,7 @@ export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day', 'key'] as 
 
 const TextOrNull = orNull(Type.String())
 
-/** The sums that are shown as they are. */
+/** The sums of usage that the API shows unchanged. */
 export const USAGE_COUNTS = DAY_SUMS.filter(
   (name): name is Exclude<SumOf<'usage_days'>, 'cost_nanos'> => name !== 'cost_nanos',
 )
