@@ -49,11 +49,10 @@ import {
   type RetryPolicy,
 } from './retry-policy.ts'
 import type { LineTries, Run, RunStop } from './run.ts'
-import type { Entry } from './senders/batch-lines.ts'
+import { type Entry, inPromptOrder } from './senders/batch-lines.ts'
 import type { Lane } from './senders/lane.ts'
-import { inPromptOrder } from './senders/shared-prefix.ts'
 import type { Observer } from './senders/upstream.ts'
-import { type Gate, type LineFacts, mayStandIn, next } from './step.ts'
+import { type Gate, mayStandIn, next } from './step.ts'
 import {
   ANSWERED,
   addAttempt,
@@ -84,8 +83,6 @@ export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
   turn: Turn
   funds: ReservedFunds
   pauses: Gate
-  /** Batches that may miss their deadline. */
-  atRisk: ReadonlySet<string>
   learner?: Pick<PromptLearner, 'ended'> | undefined
   /** Answers of identical lines that other workers have; without it, those of this worker alone are shared. */
   earlier?: Pick<EarlierAnswers, 'firstOf' | 'find'> | undefined
@@ -200,7 +197,6 @@ export class Lines {
 
   #placeEachOf(run: Run, positions: readonly number[], cause: string, now: number, hadTurn: boolean): void {
     const { lanes, turn } = this.#options
-    const facts: LineFacts = { gates: this.#gates, now, goesToServer: this.#goesToServer }
     let fresh: Map<Lane, number[]> | null = null
     for (const position of positions) {
       const { model } = run.lines[position]!
@@ -212,7 +208,7 @@ export class Lines {
         this.#fail(run, position, error, now, cause)
         continue
       }
-      const to = next(run, position, facts)
+      const to = next(run, position, lane, this.#gates, now)
       if (to === run.stateOf(position)) continue
       if (to === FINISHED) {
         this.#standIn(run, position, now)
@@ -239,16 +235,6 @@ export class Lines {
     }
     for (const [lane, own] of fresh ?? [])
       lane.add(run, run.batch.line_order === 'file' ? own : inPromptOrder(run, own))
-  }
-
-  readonly #goesToServer = (run: Run, position: number, now: number): boolean => {
-    const { lanes, atRisk } = this.#options
-    const lane = lanes.get(run.lines[position]!.model!)!
-    const { route } = lane
-    if (!route.isMixed) return route.servers.length > 0
-    const avoid = run.triesOf(position)?.avoid ?? null
-    const line = { isAtRisk: atRisk.has(run.batch.id), avoid, isLate: run.isLate }
-    return route.prefersServers(line, () => lane.areServersLow(now), now)
   }
 
   /** Places lines of models that both executors answer: tiers, hours or risk may have changed. */

@@ -53,7 +53,7 @@ for (const [gates, goesToServer, hasAnswer, model, to] of LINES) {
   test(`a line becomes ${LINE_STATES[to]}: ${title}`, () => {
     const tries = hasAnswer ? { kept: {} } : undefined
     const run = { triesOf: () => tries, lines: [{ model }] } as unknown as Run
-    assert.equal(next(run, 0, { gates, now: NOW, goesToServer: () => goesToServer }), to)
+    assert.equal(next(run, 0, { prefersServers: () => goesToServer }, gates, NOW), to)
   })
 }
 

@@ -13,6 +13,7 @@ import {
   UNSUBMITTED,
 } from './line-state.ts'
 import type { Run } from './run.ts'
+import type { Lane } from './senders/lane.ts'
 
 /** A reason to keep lines back: each is a file in gates/. */
 export interface Gate {
@@ -24,21 +25,21 @@ export interface Gate {
   keep?(run: Run, position: number): void
 }
 
-/** The facts about a line that waits. */
-export interface LineFacts {
-  /** In the order in which they count. */
-  gates: readonly Gate[]
-  now: number
-  /** Whether a model server is to get the line, rather than a batch API. */
-  goesToServer: (run: Run, position: number, now: number) => boolean
-}
-
-/** The next state of a line that waits, or has waited. `FINISHED`: it ends with the answer that it has. */
-export function next(run: Run, position: number, { gates, now, goesToServer }: LineFacts): LineState {
+/**
+ * The next state of a line that waits, or has waited. `FINISHED`: it ends with the answer that it has. `lane`: that of its
+ * model; `gates`: in the order in which they count.
+ */
+export function next(
+  run: Run,
+  position: number,
+  lane: Pick<Lane, 'prefersServers'>,
+  gates: readonly Gate[],
+  now: number,
+): LineState {
   let to: LineState | null = null
   for (let i = 0; i < gates.length && to === null; i++)
     if (gates[i]!.until(run, position, now) !== null) to = gates[i]!.state
-  to ??= goesToServer(run, position, now) ? UNSENT : UNSUBMITTED
+  to ??= lane.prefersServers(run, position, now) ? UNSENT : UNSUBMITTED
   return to === UNSENT || to === RETRYING || !mayStandIn(run, position) ? to : FINISHED
 }
 

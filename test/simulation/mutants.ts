@@ -217,7 +217,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'an answer confirms no earlier miss',
-    file: 'src/dispatch/senders/batch-faults.ts',
+    file: 'src/dispatch/senders/circuit.ts',
     find: '      tally.missed += confirmed\n',
     replace: '',
     test: 'src/dispatch/senders/batch-faults.test.ts',

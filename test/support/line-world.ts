@@ -125,7 +125,6 @@ export function linesIn(
     log: logs,
     retry: { ...RETRY, ...retry },
     pauses: { state: PAUSED, until: () => (world.paused ? Number.POSITIVE_INFINITY : null) },
-    atRisk: new Set(),
     earlier: options.earlier,
     checks: answerChecks(clock),
   })

@@ -5,9 +5,8 @@ import { listPausedModels } from '../../store/pauses.ts'
 import type { Store } from '../../store/store.ts'
 import { PAUSED } from '../line-state.ts'
 import type { Run } from '../run.ts'
-import type { Gate } from '../step.ts'
 
-export class Pauses implements Gate {
+export class Pauses {
   readonly state = PAUSED
   readonly #store: Pick<Store, 'read'>
   #models: ReadonlySet<string> = new Set()

@@ -3,7 +3,6 @@
 import { Alarm, type Clock } from '../../domain/clock.ts'
 import { RETRYING } from '../line-state.ts'
 import type { Run } from '../run.ts'
-import type { Gate } from '../step.ts'
 
 /** A line that may go on. */
 export interface Freed {
@@ -20,7 +19,7 @@ interface Retry {
   due: number
 }
 
-export class Retries implements Gate {
+export class Retries {
   readonly state = RETRYING
   readonly #turn: { push(freed: Freed): void }
   readonly #heap: Retry[] = []

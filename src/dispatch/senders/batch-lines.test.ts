@@ -5,8 +5,7 @@ import { LineScanner } from '../../jsonl/line-scan.ts'
 import { SharedBeginnings } from '../../jsonl/shared-beginnings.ts'
 import { FINISHED, IN_FLIGHT, PAUSED, UNSENT } from '../line-state.ts'
 import type { Run } from '../run.ts'
-import { BatchLines, type Replica } from './batch-lines.ts'
-import { inPromptOrder } from './shared-prefix.ts'
+import { BatchLines, inPromptOrder, type Replica } from './batch-lines.ts'
 
 function replica(name: string, closed = true): Replica & { circuit: { closed: boolean } } {
   return { name, circuit: { closed } }

@@ -22,8 +22,10 @@ export function lowWaterMark(concurrency: number): number {
 /** The load of a server that no line may be sent to. */
 const NO_LOAD: ServerLoad = { waiting: 0, atRisk: false, deadline: Number.POSITIVE_INFINITY }
 
-/** Sends a line, or finds that it is not to be sent now. */
-type Send = (run: Run, position: number, server: ModelServer, now: number) => void
+/** A line, and the server that it is sent to. */
+interface Sending extends Entry {
+  readonly server: ModelServer
+}
 
 export class Lane {
   readonly model: string
@@ -137,9 +139,14 @@ export class Lane {
     return waiting < least || waiting < lowWaterMark(this.concurrency)
   }
 
-  /** Whether its servers can soon send more lines than are placed for them. */
-  areServersLow(now: number): boolean {
-    return this.unsent + this.retrying < this.#serverPlaces(now) * LINES_AHEAD_FACTOR
+  /** Whether a model server is to get the line, rather than a batch API. */
+  prefersServers(run: Run, position: number, now: number): boolean {
+    if (!this.#route.isMixed) return this.#route.servers.length > 0
+    const avoid = run.triesOf(position)?.avoid ?? null
+    const line = { isAtRisk: this.#atRisk.has(run.batch.id), avoid, isLate: run.isLate }
+    const areServersLow = (): boolean =>
+      this.unsent + this.retrying < this.#serverPlaces(now) * LINES_AHEAD_FACTOR
+    return this.#route.prefersServers(line, areServersLow, now)
   }
 
   /** Whether no line, or no line of one batch, can go anywhere until a circuit's pause is over. */
@@ -197,7 +204,9 @@ export class Lane {
     return avoid === null ? [] : this.#route.serversBesides(avoid)
   }
 
-  #wakeServers(): void {
+  /** Has servers started that run on demand, if lines wait for them. */
+  wakeServers(): void {
+    if (this.unsent === 0 && this.retrying === 0) return
     if (this.#route.servers.every(({ onDemand }) => onDemand === null || onDemand.isUp)) return
     const load = this.#load()
     for (const { onDemand } of this.#wanted(load))
@@ -214,41 +223,33 @@ export class Lane {
     }
   }
 
-  /** Sends as many lines as the servers accept now, and sets an alarm for when more may be sent. */
-  pump(now: number, send: Send): void {
-    if (this.unsent === 0 && this.retrying === 0) return
-    this.#wakeServers()
-    while (this.unsent > 0 && this.#sendOne(now, send)) {
-      // Until no server accepts another line.
-    }
-    if (this.unsent > 0) this.#setAlarm(now)
+  /** The line to send next; null if no server accepts one now, and then an alarm is set for when one may. */
+  next(now: number): Sending | null {
+    if (this.unsent === 0) return null
+    const next = this.#nextLeft(now) ?? this.#next(now)
+    if (next === null) this.#setAlarm(now)
+    return next
   }
 
-  /** False if no server takes a line now. A line that is not to be sent now counts as one. */
-  #sendOne(now: number, send: Send): boolean {
-    if (this.#left.length > 0 && this.#sendLeft(now, send)) return true
+  #next(now: number): Sending | null {
     const inUse = this.#route.serversInUse(now)
     const isOpen = hasOpenCircuit(inUse)
-    if (isOpen && this.#probe(inUse, now, send, (server) => this.#dueProbe(server, now))) return true
+    const probe = isOpen ? this.#probe(inUse, now, (server) => this.#dueProbe(server, now)) : null
+    if (probe !== null) return probe
     const again = this.#nextAgain()
     const avoid = again === null ? null : (again.run.triesOf(again.position)?.avoid ?? null)
     const server = chooseServer(inUse, avoid, now)
     if (server === null)
-      return (
-        this.#spill(now, send) || (isOpen && this.#probe(inUse, now, send, (one) => this.#earlyProbe(one)))
-      )
+      return this.#spill(now) ?? (isOpen ? this.#probe(inUse, now, (one) => this.#earlyProbe(one)) : null)
     const isHeld = again !== null && again === this.#failed[0] && !server.takesAgain
     const peers = this.#route.peersOf(server)
     const ahead = again === null || isHeld ? null : this.#queue.nextBefore(again.run, server, peers)
     const entry = ahead ?? this.#take(isHeld ? null : again) ?? this.#queue.next(server, peers)
-    if (entry === null) {
-      if (isHeld) return false
-      // No fresh line was left to take turns with.
-      this.#sentFailed = false
-      return firstOf(this.#failed) !== null
-    }
-    send(entry.run, entry.position, server, now)
-    return true
+    if (entry !== null) return { run: entry.run, position: entry.position, server }
+    if (isHeld) return null
+    // No fresh line was left to take turns with.
+    this.#sentFailed = false
+    return firstOf(this.#failed) === null ? null : this.#next(now)
   }
 
   /** The line that was in a queue before whose turn it is; null for a fresh one. */
@@ -266,35 +267,27 @@ export class Lane {
     return (this.#sentFailed ? this.#failed : this.#again).shift() ?? null
   }
 
-  /** Sends a line that a batch API left unfinished to the lowest other tier that has room. */
-  #sendLeft(now: number, send: Send): boolean {
+  /** A line that a batch API left unfinished, for the lowest other tier that has room. */
+  #nextLeft(now: number): Sending | null {
     const entry = firstOf(this.#left)
-    if (entry === null) return false
+    if (entry === null) return null
     const others = this.#forLeft()
     const server = chooseOrProbe(others, now)
     if (server === null) {
       // All of them are down, or closed: it may go wherever lines go.
-      if (!others.flat().every((one) => one.blocked(now))) return false
-      this.#left.shift()
-      this.#again.unshift(entry)
-      return false
+      if (others.flat().every((one) => one.blocked(now))) this.#again.unshift(this.#left.shift()!)
+      return null
     }
     this.#left.shift()
-    send(entry.run, entry.position, server, now)
-    return true
+    return { ...entry, server }
   }
 
-  /** Sends a line of an at-risk batch to a tier that others may not use. */
-  #spill(now: number, send: Send): boolean {
-    if (this.#atRisk.size === 0) return false
-    const higher = this.#route.serversForAtRisk(now)
-    if (higher.length === 0) return false
-    const server = chooseOrProbe(higher, now)
-    if (server === null) return false
-    const entry = this.#nextAtRisk(server)
-    if (entry === null) return false
-    send(entry.run, entry.position, server, now)
-    return true
+  /** A line of an at-risk batch, for a tier that others may not use. */
+  #spill(now: number): Sending | null {
+    if (this.#atRisk.size === 0) return null
+    const server = chooseOrProbe(this.#route.serversForAtRisk(now), now)
+    const entry = server && this.#nextAtRisk(server)
+    return entry && { ...entry, server }
   }
 
   #nextAtRisk(server: ModelServer): Entry | null {
@@ -305,21 +298,18 @@ export class Lane {
     return this.#queue.nextAtRisk(server, this.#route.peersOf(server))
   }
 
-  /** Sends one line to a server whose circuit is open, if `lineFor` finds one for it. */
+  /** A line for a server whose circuit is open, if `lineFor` finds one for it. */
   #probe(
     inUse: readonly (readonly ModelServer[])[],
     now: number,
-    send: Send,
     lineFor: (server: ModelServer) => Entry | null,
-  ): boolean {
+  ): Sending | null {
     for (const server of inUse.flat()) {
       if (server.circuit.closed || server.freePlaces(now) === 0) continue
       const entry = lineFor(server)
-      if (!entry) continue
-      send(entry.run, entry.position, server, now)
-      return true
+      if (entry) return { ...entry, server }
     }
-    return false
+    return null
   }
 
   /** A line to probe with: preferably of a batch that did not cause the opening, or a line that has not missed. */

@@ -17,8 +17,8 @@ import type { Run } from '../run.ts'
 import { ensureTries, hasMissed } from '../tries.ts'
 import type { Turn } from '../turn.ts'
 import type { Ticket } from './circuit.ts'
+import type { Cohort } from './concurrency.ts'
 import type { Lane } from './lane.ts'
-import type { Cohort } from './plateau.ts'
 import { requestBody } from './request-body.ts'
 import type { Call, ModelServer, Observer } from './upstream.ts'
 
@@ -97,10 +97,14 @@ export class Sender {
     const { answers, session, lanes, clock } = this.#options
     if (!answers.hasRoom || !session.isCertain) return
     const now = clock.now()
-    for (const lane of lanes.values()) lane.pump(now, this.#send)
+    for (const lane of lanes.values()) {
+      lane.wakeServers()
+      for (let next = lane.next(now); next !== null; next = lane.next(now))
+        this.#send(next.run, next.position, next.server, now)
+    }
   }
 
-  readonly #send = (run: Run, position: number, server: ModelServer, now: number): void => {
+  #send(run: Run, position: number, server: ModelServer, now: number): void {
     const { lines, log, turn } = this.#options
     try {
       if (now >= run.claim.deadline) {

@@ -12,7 +12,6 @@ import { addSpend, counted, isZero, minus, NO_SPEND, type Spend } from '../../..
 import type { Fresh } from '../../../results/chunk-results.ts'
 import { IN_FLIGHT, type LineState, REMOTE, UNFUNDED } from '../../line-state.ts'
 import type { Capped, Run } from '../../run.ts'
-import type { Gate } from '../../step.ts'
 
 /** Committed excess, as a share of the unsent reservations, from which a check is due. */
 const LOW_SHARE = 0.25
@@ -26,7 +25,7 @@ interface Account {
   committed: Spend
 }
 
-export class ReservedFunds implements Gate {
+export class ReservedFunds {
   readonly state = UNFUNDED
   readonly #turn: { checkLimits(): void }
   readonly #accounts = new Map<string, Map<string, Account>>()
