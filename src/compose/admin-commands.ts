@@ -64,7 +64,6 @@ export async function backup(config: Config, dir: string): Promise<BackedUp> {
         `a backup to ${folder} would mix with the blobs of the service, in ${root}; choose another folder`,
       )
   }
-  closeFolder(folder, ['blobs'])
   closeFolder(blobsRoot, ['objects', 'tmp'])
   using lock = lockFile(join(folder, 'backup.lock'))
   if (lock === null) throw new Failure(`another backup to ${folder} is running; wait until it has finished`)

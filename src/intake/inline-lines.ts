@@ -56,20 +56,6 @@ export async function takeBody(bytes: Buffer): Promise<{ rest: Buffer; body: Buf
   return { rest, body: taken }
 }
 
-/** The same JSON of an object without these members; the others stay as they came. */
-export function withoutMembers(bytes: Buffer, names: Names<string>): Buffer {
-  const json = new JsonScanner()
-  json.open(bytes, 0, bytes.length)
-  const kept: Buffer[] = []
-  for (let more = json.beginObject(); more; more = json.nextMember()) {
-    const start = json.key_start - 1
-    const isKept = json.key(names) === null
-    json.skipValue()
-    if (isKept) kept.push(Buffer.from(kept.length === 0 ? '{' : ','), bytes.subarray(start, json.at))
-  }
-  return Buffer.concat([...(kept.length === 0 ? [Buffer.from('{')] : kept), Buffer.from('}')])
-}
-
 async function takeMember<T>(
   bytes: Buffer,
   name: Names<string>,

@@ -1,6 +1,7 @@
 // Makes the request that asks for an answer again: the bytes that were sent with another seed, or with the answer and
 // its defect as further messages.
-import { JsonScanner, Names, type Span } from './json-scan.ts'
+import { membersOf } from './json-members.ts'
+import { Names } from './json-scan.ts'
 
 const NAMES = new Names('seed', 'messages', 'response_format')
 /** The largest signed 32-bit seed, which every server accepts. */
@@ -12,11 +13,9 @@ export const REPAIR_TOKENS_MAX = 512
 /** An upper bound of the average bytes per token in any language. */
 const BYTES_PER_TOKEN_MAX = 16
 
-const json = new JsonScanner()
-
 /** The JSON Schema that a request demands of its answer; null without one. */
 export function schemaAsked(body: Buffer): object | null {
-  const { response_format: span } = membersOf(body)
+  const { response_format: span } = membersOf(body, NAMES)
   if (span === undefined) return null
   const format: unknown = JSON.parse(body.toString('utf8', span.start, span.end))
   const schema = memberOf(memberOf(format, 'json_schema'), 'schema')
@@ -29,7 +28,7 @@ function memberOf(value: unknown, name: string): unknown {
 
 /** The body with a seed that no earlier attempt had. `asked`: the number of reasks, this one included. */
 export function withOtherSeed(body: Buffer, asked: number): Buffer {
-  const { seed } = membersOf(body)
+  const { seed } = membersOf(body, NAMES)
   if (seed === undefined) return spliced(body, 1, 1, Buffer.from(`"seed":${asked},`))
   const given = Number(body.toString('utf8', seed.start, seed.end))
   const base = Number.isSafeInteger(given) && given >= 0 ? given : 0
@@ -38,7 +37,7 @@ export function withOtherSeed(body: Buffer, asked: number): Buffer {
 
 /** The body with `messages` appended to its messages. */
 export function withMessages(body: Buffer, messages: Buffer): Buffer {
-  const at = (membersOf(body).messages?.end ?? 0) - 1
+  const at = (membersOf(body, NAMES).messages?.end ?? 0) - 1
   return at < 0 ? body : spliced(body, at, at, messages)
 }
 
@@ -55,19 +54,6 @@ export function repairMessages(answer: string, fault: string): Buffer {
     { role: 'user', content },
   ]
   return Buffer.from(messages.map((message) => `,${JSON.stringify(message)}`).join(''))
-}
-
-/** Selected members of the outermost object; the last of equal keys counts. */
-function membersOf(body: Buffer): { [Name in 'seed' | 'messages' | 'response_format']?: Span } {
-  const found: ReturnType<typeof membersOf> = {}
-  json.open(body, 0, body.length)
-  for (let more = json.beginObject(); more; more = json.nextMember()) {
-    const key = json.key(NAMES)
-    const start = json.at
-    json.skipValue()
-    if (key !== null) found[key] = { start, end: json.at }
-  }
-  return found
 }
 
 function spliced(body: Buffer, start: number, end: number, by: Buffer): Buffer {

@@ -55,6 +55,11 @@ describe('what a service stores', { skip: process.platform === 'win32' && 'there
     const copy = join(service.folder, 'backup')
     await backup(service.config, copy)
     assert.deepEqual(await openPaths(copy), [])
+    // A folder that was there, such as that of a mounted disk, stays as its owner has made it; what is put there is closed.
+    const theirs = join(service.folder, 'theirs')
+    await mkdir(theirs, { mode: 0o755 })
+    await backup(service.config, theirs)
+    assert.deepEqual(await openPaths(theirs), [`${theirs} 755`])
   })
 
   test('includes the code that Node has compiled', async () => {

@@ -7,7 +7,8 @@ import { parseLineRequestId } from '../../domain/ids.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { Slots } from '../../domain/project-queue.ts'
 import { LF } from '../../jsonl/byte-lines.ts'
-import { JsonScanner, Names, type Span } from '../../jsonl/json-scan.ts'
+import { isObjectAt, membersOf } from '../../jsonl/json-members.ts'
+import { Names, type Span } from '../../jsonl/json-scan.ts'
 import { Interrupted } from '../terminal/failure.ts'
 import { ApiError, type Call, pathOf } from './client.ts'
 import type { Connection } from './connect.ts'
@@ -132,7 +133,7 @@ export class SingleRequests {
     const record = await this.#get({ path: pathOf('requests', id) })
     const ended = record && endedOf(record)
     if (record && ended === 'open') {
-      const reason = parsedJson(textAt(record, membersOf(record).waiting_reason))
+      const reason = parsedJson(textAt(record, membersOf(record, NAMES).waiting_reason))
       this.#onWaiting(isRecord(reason) && typeof reason.message === 'string' ? reason.message : undefined)
     }
     return ended
@@ -177,35 +178,13 @@ function pagesOf(ids: readonly string[]): Page[] {
 
 const NAMES = new Names(
   ...(['id', 'status', 'waiting_reason', 'response', 'error', 'body', 'usage', 'cost_usd'] as const),
-  ...(['model', 'stream', 'stream_options'] as const),
 )
-type Name = NonNullable<ReturnType<typeof NAMES.findText>>['name']
-
-/** Where the values of members of a JSON object are whose names are read here. Throws a SyntaxError. */
-export function membersOf(
-  bytes: Buffer,
-  { start, end }: Span = { start: 0, end: bytes.length },
-): Partial<Record<Name, Span>> {
-  const json = new JsonScanner()
-  const found: Partial<Record<Name, Span>> = {}
-  json.open(bytes, start, end)
-  for (let more = json.beginObject(); more; more = json.nextMember()) {
-    const name = json.key(NAMES)
-    const from = json.at
-    json.skipValue()
-    if (name !== null) found[name] = { start: from, end: json.at }
-  }
-  json.finish()
-  if (json.fault) throw new SyntaxError(json.fault.what)
-  return found
-}
 
 export function textAt(bytes: Buffer, span: Span | undefined): string {
   return span === undefined ? '' : bytes.toString('utf8', span.start, span.end)
 }
 
 const OPEN_STATUSES: readonly unknown[] = ['queued', 'in_progress']
-const OPEN_BRACE = 0x7b
 
 /** `record`: a result line or an audit record. Null: the answer is not kept any more. */
 function endedOf(record: Buffer): Ended | 'open' | null {
@@ -221,13 +200,13 @@ function endedOf(record: Buffer): Ended | 'open' | null {
 }
 
 function scannedEnd(record: Buffer): Ended | 'open' | null {
-  const { id, status, response, error } = membersOf(record)
+  const { id, status, response, error } = membersOf(record, NAMES)
   if (OPEN_STATUSES.includes(parsedJson(textAt(record, status)))) return 'open'
   const known = { id: String(parsedJson(textAt(record, id))) }
   const failure = errorIn(parsedJson(textAt(record, error)))
   if (failure) return { ...known, cost_usd: 0, end: failure }
-  if (response === undefined || record[response.start] !== OPEN_BRACE) return null
-  const { body } = membersOf(record, response)
+  if (!isObjectAt(record, response)) return null
+  const { body } = membersOf(record, NAMES, response)
   return body === undefined ? null : { ...known, ...withoutCost(record, body) }
 }
 
@@ -245,8 +224,8 @@ const COST = Buffer.from(',"cost_usd":')
 /** The service writes what an answer cost into its usage. */
 function withoutCost(record: Buffer, body: Span): { end: Buffer; cost_usd: number } {
   const whole = { end: record.subarray(body.start, body.end), cost_usd: 0 }
-  const usage = record[body.start] === OPEN_BRACE ? membersOf(record, body).usage : undefined
-  const cost = usage && record[usage.start] === OPEN_BRACE ? membersOf(record, usage).cost_usd : undefined
+  const { usage } = membersOf(record, NAMES, body)
+  const { cost_usd: cost } = isObjectAt(record, usage) ? membersOf(record, NAMES, usage) : {}
   if (cost === undefined) return whole
   const cost_usd = Number(textAt(record, cost))
   const start = cost.start - COST.length

@@ -8,11 +8,13 @@ import { ApiError as ServiceError } from '../../domain/errors.ts'
 import { readWhole } from '../../domain/gathered-bytes.ts'
 import { http } from '../../domain/http-module.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
+import { membersOf } from '../../jsonl/json-members.ts'
+import { Names } from '../../jsonl/json-scan.ts'
 import { isMessagesPath, messagesError } from '../../wire/message-batch.ts'
 import { ApiError } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
 import type { EqualRequest, KnownRequests } from '../client/known-requests.ts'
-import { type Ended, errorIn, membersOf, type SingleRequests, textAt } from '../client/single-requests.ts'
+import { type Ended, errorIn, type SingleRequests, textAt } from '../client/single-requests.ts'
 import { eventStream } from './event-stream.ts'
 
 export const HOST = '127.0.0.1'
@@ -195,9 +197,11 @@ interface ReadCall {
   withUsage: boolean
 }
 
+const NAMES = new Names('model', 'stream', 'stream_options')
+
 /** Throws a SyntaxError. */
 function readCall(bytes: Buffer, model: string | undefined): ReadCall {
-  const found = membersOf(bytes)
+  const found = membersOf(bytes, NAMES)
   const streams = textAt(bytes, found.stream) === 'true'
   const options = streams ? parsedJson(textAt(bytes, found.stream_options)) : null
   const changes = [

@@ -1,0 +1,45 @@
+// Finds and cuts members of a JSON object as bytes: numbers keep their digits, and nothing is parsed that is not needed.
+import { JsonScanner, type Names, type Span } from './json-scan.ts'
+
+const OPEN_BRACE = 0x7b
+
+const json = new JsonScanner()
+
+/**
+ * Where the values of these members are; the last of equal ones counts. None of a value that is no object. Throws a
+ * SyntaxError for what is not JSON.
+ */
+export function membersOf<T extends string>(
+  bytes: Buffer,
+  names: Names<T>,
+  { start, end }: Span = { start: 0, end: bytes.length },
+): { readonly [Name in T]?: Span } {
+  const found: { [Name in T]?: Span } = {}
+  json.open(bytes, start, end)
+  for (let more = json.beginObject(); more; more = json.nextMember()) {
+    const name = json.key(names)
+    const from = json.at
+    json.skipValue()
+    if (name !== null) found[name] = { start: from, end: json.at }
+  }
+  json.finish()
+  if (json.fault) throw new SyntaxError(json.fault.what)
+  return found
+}
+
+/** The same JSON of an object without these members; the others stay as they came. */
+export function withoutMembers(bytes: Buffer, names: Names<string>): Buffer {
+  json.open(bytes, 0, bytes.length)
+  const kept: Buffer[] = []
+  for (let more = json.beginObject(); more; more = json.nextMember()) {
+    const start = json.key_start - 1
+    const isKept = json.key(names) === null
+    json.skipValue()
+    if (isKept) kept.push(Buffer.from(kept.length === 0 ? '{' : ','), bytes.subarray(start, json.at))
+  }
+  return Buffer.concat([...(kept.length === 0 ? [Buffer.from('{')] : kept), Buffer.from('}')])
+}
+
+export function isObjectAt(bytes: Buffer, span: Span | undefined): span is Span {
+  return span !== undefined && bytes[span.start] === OPEN_BRACE
+}
