@@ -7,7 +7,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createKey } from '../src/admin/create-key.ts'
 import { reconcile } from '../src/admin/reconcile.ts'
-import { readLineRecord } from '../src/audit/read-line.ts'
 import { openStores, type Stores, storeHealth } from '../src/compose/stores.ts'
 import { batchApiSecretsOf, modelsById } from '../src/compose/upstreams.ts'
 import { makeReloadable, type WorkerHooks } from '../src/compose/worker.ts'
@@ -171,11 +170,6 @@ export class TestService implements AsyncDisposable {
       batchApiSecrets: () => batchApiSecretsOf(config.models),
       buckets: () => config.buckets,
       wake: () => service?.worker.wake(),
-      readLineRecord: (...wanted) =>
-        readLineRecord(
-          { db: stores.store.read, sealed: stores.sealed, now: stores.store.clock.now() },
-          ...wanted,
-        ),
       ready: async () => true,
     })
     const url = await server.listen({ host: '127.0.0.1', port: 0 })

@@ -10,7 +10,6 @@ import { RESULT_TAIL } from '../results/line-record.ts'
 import { type Span, streamSpan } from '../results/read-content.ts'
 import { readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
-import { readOwn } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineSummary } from '../wire/batch-line.ts'
 import type { LineRecord, RequestStatus } from '../wire/request-record.ts'
@@ -107,21 +106,18 @@ const BEFORE_RESPONSE = ',"response":'
 const SEARCHED_BYTES = 4096
 
 /**
- * The record, with the line's `response` while its result file exists (null afterwards, and for lines that
- * failed). Undefined when the batch is not the project's, has no such line, or has not finished it yet. `models` name
- * the servers; null for operators, who also read addresses.
+ * The record of a line of the chunk, with its `response` while its result file exists (null afterwards, and for lines that
+ * failed). Undefined when the line has not finished yet. `models` name the servers; null for operators, who also read
+ * addresses.
  */
 export async function readLineRecord(
   ports: ReadPorts,
-  project_id: string,
-  batch_id: string,
+  chunk: ChunkRow,
   line: number,
   models: ReadonlyMap<string, Model> | null,
 ): Promise<LineRecordText | undefined> {
-  const { db, sealed } = ports
-  const batch = await readOwn(db, 'batches', project_id, batch_id)
-  const chunk = batch && (await readChunkOfLine(db, batch_id, line))
-  const found = chunk && (await findLine(ports, chunk, line))
+  const { sealed } = ports
+  const found = await findLine(ports, chunk, line)
   if (!found) return undefined
   const audit = await readRecord(sealed, found.audit, models)
   const { error }: { error: { code: string } | null } = JSON.parse(audit.toString('utf8'))
@@ -138,15 +134,15 @@ export async function hasEnded(ports: ReadPorts, batch_id: string, line: number)
   return chunk.completed + chunk.failed > 0 && (await findLine(ports, chunk, line)) !== undefined
 }
 
-/** The record of a line that has not ended; undefined where there is no such line. */
+/** The record of a line of the chunk that has not ended; undefined where there is no such line. */
 export async function readPendingRecord(
   ports: ReadPorts,
   batch: BatchRow,
+  chunk: ChunkRow,
   line: number,
 ): Promise<LineRecord | undefined> {
-  const chunk = await readChunkOfLine(ports.db, batch.id, line)
   const content = await readVisibleInput(ports.db, batch, ports.now)
-  const bytes = chunk && (await inputLine(ports, chunk, content, line))
+  const bytes = await inputLine(ports, chunk, content, line)
   if (!bytes) return undefined
   const scanned = new LineScanner({ validated: true }).scan(bytes, 0, bytes.length)
   const { tags = null } = { ...JSON.parse(batch.metadata ?? '{}'), ...(scanned.ok && scanned.metadata) }

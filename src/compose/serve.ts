@@ -1,6 +1,5 @@
 // Starts the service in the role that the command names, and shuts it down gracefully.
 import { networkInterfaces } from 'node:os'
-import { readLineRecord } from '../audit/read-line.ts'
 import { listUpstreamModels, ServerDown } from '../backends/openai/server-facts.ts'
 import type { Running, ServeOptions } from '../cli/shell.ts'
 import { Failure, Interrupted } from '../cli/terminal/failure.ts'
@@ -280,8 +279,6 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     jwt: config.auth.jwt,
     buckets: () => current().buckets,
     wake: () => workers?.wake(),
-    readLineRecord: (...wanted) =>
-      readLineRecord({ db: store.read, sealed, now: store.clock.now() }, ...wanted),
     ready: async (isPolled) => {
       if (isPolled) shutdown.looked()
       return await ready()

@@ -3,7 +3,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchema } from 'fastify'
 import type { Registry } from 'prom-client'
 import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox'
-import type { LineRecordText } from '../audit/read-line.ts'
 import type { MasterKey } from '../blobs/master-key.ts'
 import type { Scope } from '../domain/api-key.ts'
 import type { AllowedPrefix } from '../domain/bucket-url.ts'
@@ -297,13 +296,6 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
   buckets?: () => readonly AllowedPrefix[]
   /** Called after background work was queued, so that workers in this process claim it at once. */
   wake: () => void
-  /** The audit record of one line; undefined if the project has no such batch or line. `names`: null for operators. */
-  readLineRecord: (
-    project_id: string,
-    batch_id: string,
-    line: number,
-    names: ReadonlyMap<string, Model> | null,
-  ) => Promise<LineRecordText | undefined>
   /** Whether the service can do its work, for /readyz. `isPolled`: a load balancer may have asked. */
   ready: (isPolled: boolean) => Promise<boolean>
   /** Since when no worker has run (Unix ms); null if that is less than a minute. */

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createKey } from '../../src/admin/create-key.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
+import { lineRequestId } from '../../src/domain/ids.ts'
 import { readBlobRow } from '../../src/store/blobs.ts'
 import type { FoundLine } from '../../src/wire/batch-line.ts'
 import type { List } from '../../src/wire/shape.ts'
@@ -270,6 +271,14 @@ test('there are no lines of other projects, between lines, or behind the last', 
     })
     return [response.status, await response.text()]
   }
+  const record = async (number: number, key: string): Promise<number> => {
+    const path = `${service.url}/v1/requests/${lineRequestId(batch.id, number)}`
+    return (await fetch(path, { headers: { authorization: `Bearer ${key}` } })).status
+  }
+  assert.deepEqual(
+    await Promise.all([record(2, service.key), record(3, service.key), record(2, other.key)]),
+    [200, 404, 404],
+  )
   for (const path of ['lines', 'lines/2', 'lines?status=failed']) {
     const never = await ask('batch_00000000000000000000000000', path, service.key)
     assert.equal(never[0], 404)

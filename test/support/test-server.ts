@@ -2,9 +2,7 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
-import { Readable } from 'node:stream'
 import { createKey, type IssuedKey } from '../../src/admin/create-key.ts'
-import type { LineRecordText } from '../../src/audit/read-line.ts'
 import type { DiskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'
@@ -180,7 +178,6 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
     webhooks: { allow_private_networks: false, master },
     batchApiSecrets: () => [],
     wake: () => void woken++,
-    readLineRecord: async () => undefined,
     ready: async () => true,
     ...overrides,
   }
@@ -247,10 +244,4 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
       await disk[Symbol.asyncDispose]()
     },
   }
-}
-
-/** An audit record as it is read. */
-export function recordText(record: object): LineRecordText {
-  const whole = Buffer.from(JSON.stringify(record))
-  return { bytes: whole.length, text: Readable.from([whole]) }
 }

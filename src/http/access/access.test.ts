@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fastify from 'fastify'
-import { type Answer, recordText, type TestServer, testServer } from '../../../test/support/test-server.ts'
+import { type Answer, type TestServer, testServer } from '../../../test/support/test-server.ts'
 import { SCOPES, type Scope } from '../../domain/api-key.ts'
 import { ID_PREFIXES, lineRequestId } from '../../domain/ids.ts'
 import { revokeKey } from '../../store/projects.ts'
@@ -120,9 +120,7 @@ test('each single scope gives access to exactly the endpoints that name it', asy
 })
 
 test("the answer for another project's object equals, byte for byte, that for one that never existed", async () => {
-  await using server = await testServer({
-    readLineRecord: async () => recordText({ id: 'secret' }),
-  })
+  await using server = await testServer()
   const file_id = await server.processedFile()
   const { id: batch_id, request_id } = await server.createBatch(file_id)
   const limit = await server.call('POST', '/v1/limits', {

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { recordText, testServer } from '../../../test/support/test-server.ts'
-import { lineRequestId } from '../../domain/ids.ts'
+import { testServer } from '../../../test/support/test-server.ts'
 
 test('the record of a call has its request and status, and for a change also the response', async () => {
   await using server = await testServer()
@@ -39,48 +38,6 @@ test('a call without a valid key leaves no record', async () => {
   await using server = await testServer()
   const { request_id } = await server.call('GET', '/v1/files', { key: null })
   assert.equal((await server.call('GET', `/v1/requests/${request_id}`)).outcome, '404 request_not_found')
-})
-
-test('the record of a line is found in its batch', async () => {
-  const asked: unknown[] = []
-  await using server = await testServer({
-    async readLineRecord(project_id, batch_id, line) {
-      asked.push([project_id, batch_id, line])
-      if (line !== 3) return undefined
-      return recordText({
-        id: lineRequestId(batch_id, line),
-        object: 'request',
-        kind: 'line',
-        batch_id,
-        custom_id: 'c',
-        line,
-        model: 'sim-1',
-        entity: null,
-        conversation: null,
-        tags: null,
-        status_code: 200,
-        attempts: [],
-        usage: null,
-        cost_usd: 0,
-        error: null,
-        created: 1,
-      })
-    },
-  })
-  const { id } = await server.createBatch(await server.processedFile())
-  const record = await server.call('GET', `/v1/requests/${lineRequestId(id, 3)}`)
-  assert.deepEqual([record.json.kind, record.json.line], ['line', 3])
-  assert.equal((await server.call('GET', `/v1/requests/${lineRequestId(id, 4)}`)).status, 404)
-  assert.deepEqual(asked, [
-    [server.key.project_id, id, 3],
-    [server.key.project_id, id, 4],
-  ])
-  const nowhere = lineRequestId(
-    id.replace(/.$/, (last) => (last === '0' ? '1' : '0')),
-    3,
-  )
-  assert.equal((await server.call('GET', `/v1/requests/${nowhere}`)).status, 404)
-  assert.equal(asked.length, 2, 'a batch that is not ours is not asked for')
 })
 
 const WEBHOOK_URL = 'https://hooks.example/a?version=2&token=t0p'

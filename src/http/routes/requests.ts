@@ -2,7 +2,7 @@
 import type { FastifyReply } from 'fastify'
 import { Type } from 'typebox'
 import { parsePosition, positionText, readAuditLog, START } from '../../audit/export-records.ts'
-import { hasEnded, type LineRecordText, readPendingRecord } from '../../audit/read-line.ts'
+import { hasEnded, type LineRecordText, readLineRecord, readPendingRecord } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'
@@ -10,6 +10,7 @@ import { cancelLine } from '../../lifecycle/batch.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
 import type { ReadPorts } from '../../results/finished-lines.ts'
 import { listHttpRequests } from '../../store/calls.ts'
+import { readChunkOfLine } from '../../store/chunks.ts'
 import { type Identity, identitiesAmong } from '../../store/projects.ts'
 import { readOwn, readRow } from '../../store/rows.ts'
 import type { AnonymousRequestRow, BatchRow, HttpRequestRow } from '../../store/schema.ts'
@@ -46,7 +47,7 @@ const ListQuery = {
 }
 
 /** Finds and cancels lines by their request IDs; they throw request_not_found. */
-export function lineReader({ store, sealed, clock, models, readLineRecord, wake }: RouteDependencies) {
+export function lineReader({ store, sealed, clock, models, wake }: RouteDependencies) {
   async function placeOf({ project_id }: Caller, id: string): Promise<{ batch: BatchRow; line: number }> {
     const place = parseLineRequestId(id)
     const batch = place && (await readOwn(store.read, 'batches', project_id, place.batchId))
@@ -57,12 +58,12 @@ export function lineReader({ store, sealed, clock, models, readLineRecord, wake 
   /** The record of a line, as text once it has ended. */
   async function find(caller: Caller, id: string): Promise<LineRecordText | LineRecord> {
     const { batch, line } = await placeOf(caller, id)
-    const names = caller.scopes.has('operator') ? null : models
-    const ended = await readLineRecord(caller.project_id, batch.id, line, names)
-    if (ended) return ended
     const now = clock.now()
     const ports = { db: store.read, sealed, now }
-    const pending = found(await readPendingRecord(ports, batch, line), 'request_not_found')
+    const chunk = found(await readChunkOfLine(store.read, batch.id, line), 'request_not_found')
+    const ended = await readLineRecord(ports, chunk, line, caller.scopes.has('operator') ? null : models)
+    if (ended) return ended
+    const pending = found(await readPendingRecord(ports, batch, chunk, line), 'request_not_found')
     const progress = await readBatchProgress(store, [batch], now, models)
     const { waiting_reason = null } = progress.get(batch.id) ?? {}
     return { ...pending, waiting_reason, expires_at: unixSeconds(batch.expires_at) }
