@@ -169,7 +169,7 @@ export class TestService implements AsyncDisposable {
       webhooks: { ...config.webhooks, master: stores.master },
       batchApiSecrets: () => batchApiSecretsOf(config.models),
       buckets: () => config.buckets,
-      wake: () => service?.worker.wake(),
+      wake: (news) => service?.worker.wake(news),
       ready: async () => true,
     })
     const url = await server.listen({ host: '127.0.0.1', port: 0 })

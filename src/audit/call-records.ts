@@ -134,6 +134,8 @@ export class GroupedWrites<Row> {
 
   async #flush(): Promise<void> {
     this.#writing = true
+    // Calls that are answered in the same turn of the event loop belong together.
+    await new Promise((resolve) => setImmediate(resolve))
     while (this.#waiting.length > 0) {
       const group = this.#waiting
       this.#waiting = []

@@ -8,6 +8,7 @@ import { type Config, startsEngines } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { Metrics } from '../metrics/metrics-text.ts'
+import type { Worker } from '../worker/worker.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
 
 /**
@@ -29,7 +30,7 @@ export interface WorkerProcesses {
   answer(batch_id: string): void
   /** Applies the models of another configuration. Throws a Failure where the processes cannot use them. */
   reload(config: Config): void
-  wake(): void
+  wake: Worker['wake']
   /** Reads the metrics of each process that reports them in time. */
   metrics(): Promise<Metrics[]>
   /** Stops the processes; resolves when they have requeued their chunks and exited. */
@@ -65,7 +66,7 @@ export function forkWorkers(count: number): WorkerProcesses {
       if (start) start.start = share
       tellAll({ reload: share })
     },
-    wake: () => tellAll('wake'),
+    wake: (news = 'wake') => tellAll(news),
     async metrics() {
       const measured = await Promise.all(workers.map((worker) => worker.metrics()))
       return measured.filter((one) => one !== null)

@@ -278,7 +278,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     signInProxy: config.auth.proxy,
     jwt: config.auth.jwt,
     buckets: () => current().buckets,
-    wake: () => workers?.wake(),
+    wake: (news) => workers?.wake(news),
     ready: async (isPolled) => {
       if (isPolled) shutdown.looked()
       return await ready()

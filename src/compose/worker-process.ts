@@ -15,6 +15,7 @@ export type ToWorker =
   | { answer: string }
   | { reload: Config }
   | 'wake'
+  | 'chunks'
   | 'metrics'
   | 'stop'
 export type FromWorker = 'ready' | { metrics: Metrics }
@@ -31,7 +32,7 @@ let ending = false
 const STOP_EXTRA_MS = 10_000
 
 process.on('message', (message: ToWorker) => {
-  if (message === 'wake') running?.worker.wake()
+  if (message === 'wake' || message === 'chunks') running?.worker.wake(message)
   else if (message === 'metrics') void registry.getMetricsAsJSON().then((metrics) => send({ metrics }))
   else if (message === 'stop') end()
   else if ('reload' in message) {

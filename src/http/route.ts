@@ -295,7 +295,7 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
   /** The parts of buckets that projects may use, as configured just now. */
   buckets?: () => readonly AllowedPrefix[]
   /** Called after background work was queued, so that workers in this process claim it at once. */
-  wake: () => void
+  wake: (news?: 'chunks') => void
   /** Whether the service can do its work, for /readyz. `isPolled`: a load balancer may have asked. */
   ready: (isPolled: boolean) => Promise<boolean>
   /** Since when no worker has run (Unix ms); null if that is less than a minute. */

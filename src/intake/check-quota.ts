@@ -1,13 +1,11 @@
 // Enforces the quotas of a project in the transaction that adds an object. Far from a quota no lock is needed; near
 // it, transactions take a lock on the project, so concurrent calls cannot exceed it.
 
-import { atMost } from '../domain/money.ts'
 import { type Plan, QUOTA_NAMES, type QuotaName, quotaExceeded } from '../domain/plan.ts'
 import { sumQueuedTokens } from '../store/ledger.ts'
 import { countKeys, lockProject, sumOpenBatches, sumStoredBytes } from '../store/projects.ts'
 import { countRows } from '../store/rows.ts'
 import type { Reader, Writer } from '../store/store.ts'
-import { sumPendingUploads } from '../store/uploads.ts'
 
 /** More than the calls of one project that can run concurrently. */
 const AT_ONCE_MAX = 256
@@ -57,10 +55,7 @@ export async function checkQueuedTokens(
 
 export async function readUse(db: Reader, project_id: string, names: readonly StoredQuota[]): Promise<Use> {
   const use: Use = {}
-  if (names.includes('stored_bytes')) {
-    const pending = await sumPendingUploads(db, project_id)
-    use.stored_bytes = atMost((await sumStoredBytes(db, project_id)) + pending.bytes)
-  }
+  if (names.includes('stored_bytes')) use.stored_bytes = await sumStoredBytes(db, project_id)
   if (names.includes('open_batches') || names.includes('queued_lines')) {
     const { batches, lines } = await sumOpenBatches(db, project_id)
     Object.assign(use, { open_batches: batches, queued_lines: lines })

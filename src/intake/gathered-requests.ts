@@ -19,10 +19,10 @@ import { projectBatch, recordProjectedSpend } from '../ledger/check-limits.ts'
 import type { Language } from '../ledger/limit-error.ts'
 import { type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
 import { extendBatch, insertBatch, moveBatch, setBatch, stopGathering } from '../store/batches.ts'
-import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
+import { insertBlobs, markForDeletion } from '../store/blobs.ts'
 import { chunksOf, insertChunks, joinInputs } from '../store/chunks.ts'
 import { extendFile, fillFile, markInvalid } from '../store/files.ts'
-import { insertRow, readRow } from '../store/rows.ts'
+import { insertRow, readRow, selectRows, slices } from '../store/rows.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
 import type { Ports, Writer } from '../store/store.ts'
 import { finishTask, insertTask, runAtOnce, sizeClass } from '../store/tasks.ts'
@@ -34,9 +34,15 @@ import { FileIndexer } from './validation.ts'
 const LINE_END = Buffer.from('\n')
 const FILENAME = 'requests.jsonl'
 
-/** Where so many requests came together, the next ones wait a moment for others: each commit costs the database the same. */
+/**
+ * Where so many requests came together, the next ones wait for others, since each commit costs the database the same: until there
+ * are as many as there were callers at the last commit, or so long.
+ */
 const MANY = 16
-const MANY_WAIT_MS = 20
+const MANY_WAIT_MS = 80
+
+/** For how long what was learned of prompts is used again. */
+const STATISTICS_MS = 1_000
 
 /** The share of its window that the last request of a batch may lose, since all of them expire with the first. */
 const WINDOW_SHARE = 1 / 20
@@ -105,6 +111,8 @@ interface Group<T> {
   queue: Entry<T>[]
   open: OpenBatch | null
   isRunning: boolean
+  /** How many requests are committed without waiting for more. */
+  enough?: { count: number; reached: AbortController }
 }
 
 /**
@@ -142,13 +150,14 @@ interface GatherOptions extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   models: ReadonlyMap<string, Model>
   rules: GatherRules
   /** Chunks are there to be claimed. */
-  wake: () => void
+  wake: (news: 'chunks') => void
 }
 
 export class GatheredRequests<T> {
   readonly #options: GatherOptions
   readonly #record: Recorder<T>
   readonly #groups = new Map<string, Group<T>>()
+  #known = { at: Number.NEGATIVE_INFINITY, models: new Map<string, Model>() as ReadonlyMap<string, Model> }
 
   constructor(options: GatherOptions, record: Recorder<T>) {
     this.#options = options
@@ -163,6 +172,7 @@ export class GatheredRequests<T> {
     this.#groups.set(name, group)
     return new Promise((done, failed) => {
       group.queue.push({ request, record, done, failed })
+      if (group.enough && group.queue.length >= group.enough.count) group.enough.reached.abort()
       if (!group.isRunning) void this.#run(group)
     })
   }
@@ -174,11 +184,21 @@ export class GatheredRequests<T> {
     await new Promise((resolve) => setImmediate(resolve))
     for (let entries = nextEntries(group); entries.length > 0; entries = nextEntries(group)) {
       await this.#commit(group, entries)
-      if (entries.length >= MANY) await sleep(this.#options.clock, MANY_WAIT_MS)
+      if (entries.length >= MANY) {
+        group.enough = { count: entries.length + group.queue.length, reached: new AbortController() }
+        await sleep(this.#options.clock, MANY_WAIT_MS, group.enough.reached.signal)
+      }
     }
     group.isRunning = false
     for (const [other, { open, isRunning }] of this.#groups)
       if (!isRunning && (open === null || !this.#takes(open))) this.#groups.delete(other)
+  }
+
+  async #knownModels(): Promise<ReadonlyMap<string, Model>> {
+    const now = this.#options.clock.now()
+    if (Math.abs(now - this.#known.at) >= STATISTICS_MS)
+      this.#known = { at: now, models: await withStatistics(this.#options) }
+    return this.#known.models
   }
 
   #takes({ batch, lines }: OpenBatch): boolean {
@@ -201,7 +221,7 @@ export class GatheredRequests<T> {
       if (!next) throw new Error('a new batch takes no requests')
       for (const { request } of entries) next.custom_ids.add(request.custom_id)
       group.open = next
-      this.#options.wake()
+      this.#options.wake('chunks')
       const first = next.lines - entries.length + 1
       for (const [i, { done }] of entries.entries()) done({ batch: next.batch, line: first + i })
     } catch (error) {
@@ -227,7 +247,7 @@ export class GatheredRequests<T> {
     const { project_id, key_id } = owner
     const bytes = Buffer.concat(entries.flatMap(({ request }) => [request.line, LINE_END]))
     const index = indexOf(bytes)
-    const projection = projectBatch(index, await withStatistics(this.#options), { key_id })
+    const projection = projectBatch(index, await this.#knownModels(), { key_id })
     const own = new Set(entries.map(({ request }) => request.model))
     const file_id = old?.batch.input_file_id ?? newId('file', clock.now())
     const input_blob = `files/${file_id}/part-${old?.chunks ?? 0}-${clock.now().toString(36)}`
@@ -378,9 +398,16 @@ async function joined(
 }
 
 async function* inputsOf({ store, sealed }: CloseDeps, chunks: readonly ChunkRow[]): AsyncGenerator<Buffer> {
-  for (const { input_blob, project_id } of chunks) {
-    const blob = input_blob === null ? undefined : await readBlobRow(store.read, input_blob)
-    if (!blob) throw new BlobMissing(`of requests in ${input_blob}`)
-    yield* sealed.read(project_id, blob)
+  for (const some of slices(chunks)) {
+    const keys = some.map(({ input_blob }) => input_blob ?? '')
+    const rows = await selectRows(store.read, 'blobs', { key: keys, deletion_pending_since: null })
+      .selectAll()
+      .execute()
+    const blobs = new Map(rows.map((row) => [row.key, row]))
+    for (const { input_blob, project_id } of some) {
+      const blob = blobs.get(input_blob ?? '')
+      if (!blob) throw new BlobMissing(`of requests in ${input_blob}`)
+      yield* sealed.read(project_id, blob)
+    }
   }
 }

@@ -138,8 +138,8 @@ export async function reserveIdempotencyKey(
 }
 
 /**
- * Stores the answers of calls of one project at once. Returns the keys that were free; those that begin with `forgettable` are freed
- * first.
+ * Stores the answers of calls of one project at once. Returns the keys that were free; those that begin with `forgettable` are so
+ * at any time.
  */
 export async function storeAnswers(
   tx: Writer,
@@ -147,15 +147,15 @@ export async function storeAnswers(
   forgettable: string,
   now: number,
 ): Promise<ReadonlySet<string>> {
-  const [first] = rows
-  if (first === undefined) return new Set()
   const stored = new Set<string>()
-  for (const some of slices(rows)) {
-    await deleteRows(tx, 'idempotency_keys', { ...rowKey(first), key: some.map(({ key }) => key) })
-      .where((eb) => eb.or([eb('expires', '<=', now), eb('key', 'like', `${forgettable}%`)]))
-      .execute()
+  // Calls without a key may be equal.
+  for (const some of slices([...new Map(rows.map((row) => [row.key, row])).values()])) {
+    const columns = ['fingerprint', 'state', 'request_id', 'status', 'response', 'created', 'expires']
+    const values = columns.map((column) => sql`${sql.ref(column)} = ${sql.ref(`excluded.${column}`)}`)
     const { rows: free } = await sql<{ key: string }>`${inserting('idempotency_keys', some)}
-      ON CONFLICT DO NOTHING RETURNING key`.execute(tx)
+      ON CONFLICT (project_id, route, key) DO UPDATE SET ${sql.join(values)}
+      WHERE idempotency_keys.expires <= ${now} OR idempotency_keys.key LIKE ${`${forgettable}%`}
+      RETURNING key`.execute(tx)
     for (const { key } of free) stored.add(key)
   }
   return stored

@@ -2,10 +2,12 @@
 import { sql } from 'kysely'
 import { IDENTITY_ID, isIdentity, NO_SECRET, revocationId } from '../domain/api-key.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
+import { atMost } from '../domain/money.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import { deleteRows, exactSum, insertOnce, insertRow, putRows, selectRows, updateRows } from './rows.ts'
 import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
+import { pendingUploads } from './uploads.ts'
 
 /** Ordered by ID. */
 export async function listProjects(db: Reader): Promise<ProjectRow[]> {
@@ -39,12 +41,15 @@ export async function lockProject(tx: Writer, project_id: string): Promise<void>
   await selectRows(tx, 'projects', { id: project_id }).select('id').forNoKeyUpdate().execute()
 }
 
-/** The bytes of files that their users can see. */
+/** The bytes of files that their users can see, and of pending uploads. */
 export async function sumStoredBytes(db: Reader, project_id: string): Promise<number> {
-  const { bytes } = await selectRows(db, 'files', { project_id, deleted_at: null })
-    .select(exactSum('bytes').as('bytes'))
+  const { files, pending } = await selectRows(db, 'files', { project_id, deleted_at: null })
+    .select([
+      exactSum('bytes').as('files'),
+      pendingUploads(db, project_id).select(exactSum('stored').as('sum')).as('pending'),
+    ])
     .executeTakeFirstOrThrow()
-  return bytes
+  return atMost(files + Number(pending))
 }
 
 /** Unfinished batches, and their unfinished lines. */

@@ -162,16 +162,20 @@ export async function listExpiredUploads(db: Reader, now: number, limit: number)
     .execute()
 }
 
-/** The bytes that the pending uploads of a project count against its quotas: each as large as announced, or as its parts are. */
+/** The pending uploads of a project, with what they have `stored` for its quota: each as large as announced, or as its parts are. */
+export function pendingUploads(db: Reader, project_id: string) {
+  const larger = sql<number>`CASE WHEN part_bytes > bytes THEN part_bytes ELSE bytes END`
+  return db.selectFrom(
+    selectRows(db, 'uploads', { project_id, status: 'pending' }).select(larger.as('stored')).as('pending'),
+  )
+}
+
+/** How many they are, and their bytes. */
 export async function sumPendingUploads(
   db: Reader,
   project_id: string,
 ): Promise<{ uploads: number; bytes: number }> {
-  const larger = sql<number>`CASE WHEN part_bytes > bytes THEN part_bytes ELSE bytes END`
-  return await db
-    .selectFrom(
-      selectRows(db, 'uploads', { project_id, status: 'pending' }).select(larger.as('stored')).as('pending'),
-    )
+  return await pendingUploads(db, project_id)
     .select((eb) => [eb.fn.countAll<number>().as('uploads'), exactSum('stored').as('bytes')])
     .executeTakeFirstOrThrow()
 }

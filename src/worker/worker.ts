@@ -215,13 +215,14 @@ export class Worker {
     this.#claimer.look()
   }
 
-  /** Looks for new work. */
-  wake(): void {
+  /** Looks for new work; `chunks`: there are chunks, and nothing else is new. */
+  wake(news: 'wake' | 'chunks' = 'wake'): void {
     if (this.#stopping) return
-    this.#endingBatches.look()
-    this.#tasks.look()
     const { recorder, runs } = this.#dispatch
     if (recorder.failingSince === null) this.#claimer.look()
+    if (news === 'chunks') return
+    this.#endingBatches.look()
+    this.#tasks.look()
     if (runs.size > 0) this.#dispatch.readStatuses().catch((error: unknown) => this.#tryAgain(error))
   }
 
