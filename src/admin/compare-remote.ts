@@ -26,24 +26,13 @@ interface RemoteSums {
   remote_cost_nanos: number | null
 }
 
-/** Whether a configured batch API answers. */
-export interface BatchApiCheck {
-  upstream: string
-  base_url: string
-  /** The problem with it, and what to do; null: it answers. */
-  problem: string | null
-}
-
-/** Whether the metrics of a server with live traffic can be read. */
-export interface LiveMetricsCheck extends Pick<BatchApiCheck, 'upstream' | 'problem'> {
-  metrics_url: string
-}
-
-/** Whether the keys of an issuer of tokens can be read. */
-export interface KeySetCheck {
-  issuer: string
-  keys_at: string
-  problem: string | null
+/** Whether what the configuration names outside answers; `problem`: what is wrong and what to do, or null. */
+export interface OutsideChecks {
+  batch_apis: { upstream: string; base_url: string; problem: string | null }[]
+  /** The metrics of servers with live traffic. */
+  live_metrics: { upstream: string; metrics_url: string; problem: string | null }[]
+  /** The keys of issuers of tokens. */
+  key_sets: { issuer: string; keys_at: string; problem: string | null }[]
 }
 
 export interface RemoteComparison {

@@ -2,12 +2,7 @@
 // take only the parts that they use.
 
 import type { BackedUp } from '../admin/backup-blobs.ts'
-import type {
-  BatchApiCheck,
-  KeySetCheck,
-  LiveMetricsCheck,
-  RemoteComparison,
-} from '../admin/compare-remote.ts'
+import type { OutsideChecks, RemoteComparison } from '../admin/compare-remote.ts'
 import type { KeyOrder as IssueOrder } from '../admin/create-key.ts'
 import type { Examined, Finding } from '../admin/examine.ts'
 import type { Moved } from '../admin/migrate-data.ts'
@@ -96,13 +91,8 @@ export interface Doctor extends AsyncDisposable {
   examine(options: { quick: boolean; tell: (finding: Finding) => void }): Promise<Examined>
   /** Compares the sums of one project, or of all. Throws a Failure when the stores cannot be opened. */
   books(project?: string): Promise<Reconciled>
-  /** Compares the batches at batch APIs with what these say of them. */
-  remote(): Promise<RemoteComparison>
-  /** Asks each configured batch API for its batches. */
-  batchApis(): Promise<BatchApiCheck[]>
-  /** Reads the metrics of each server with live traffic. */
-  liveMetrics(): Promise<LiveMetricsCheck[]>
-  keySets(): Promise<KeySetCheck[]>
+  /** Asks batch APIs, servers with live traffic and issuers of tokens, and compares the batches at batch APIs with these. */
+  remote(): Promise<OutsideChecks & RemoteComparison>
 }
 
 /** They take precedence over variables and the file. */

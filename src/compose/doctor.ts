@@ -1,11 +1,6 @@
 // Opens the stores for the doctor without creating or repairing anything. A store that cannot be opened is itself a
 // finding.
-import {
-  type BatchApiCheck,
-  compareRemote,
-  type KeySetCheck,
-  type LiveMetricsCheck,
-} from '../admin/compare-remote.ts'
+import { compareRemote, type OutsideChecks } from '../admin/compare-remote.ts'
 import { type Examined, examine, type Finding } from '../admin/examine.ts'
 import { reconcile } from '../admin/reconcile.ts'
 import { BatchApiError } from '../backends/batch-api/batch-api.ts'
@@ -55,10 +50,12 @@ export async function doctor(config: Config): Promise<Doctor> {
       if (name !== undefined && !project) throw new Failure(`there is no project "${name}"`)
       return await reconcile({ store, sealed: await sealedBlobs() }, project?.id)
     },
-    batchApis: () => checkBatchApis(config),
-    liveMetrics: () => checkLiveMetrics(config),
-    keySets: () => checkKeySets(config),
-    remote: async () => await compareRemote(store.read, await sealedBlobs()),
+    remote: async () => ({
+      batch_apis: await checkBatchApis(config),
+      live_metrics: await checkLiveMetrics(config),
+      key_sets: await checkKeySets(config),
+      ...(await compareRemote(store.read, await sealedBlobs())),
+    }),
     [Symbol.asyncDispose]: () => store.close(),
   }
 }
@@ -107,9 +104,6 @@ function unopened(finding: Finding): Doctor {
     },
     books: fail,
     remote: fail,
-    batchApis: async () => [],
-    liveMetrics: async () => [],
-    keySets: async () => [],
     async [Symbol.asyncDispose]() {},
   }
 }
@@ -137,7 +131,7 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
 }
 
 /** Checks that each configured batch API answers as one and accepts the key; the results tell how to fix it. */
-async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
+async function checkBatchApis({ models }: Config): Promise<OutsideChecks['batch_apis']> {
   const upstreams = models.flatMap((model) => model.upstreams.filter((one) => isOfKind(one, 'batch-api')))
   const distinct = new Map(upstreams.map((one) => [`${one.name} ${one.base_url}`, one]))
   return await Promise.all(
@@ -150,7 +144,7 @@ async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
 }
 
 /** Checks that the metrics of each server with live traffic can be read; the results tell how to fix it. */
-async function checkLiveMetrics({ models }: Config): Promise<LiveMetricsCheck[]> {
+async function checkLiveMetrics({ models }: Config): Promise<OutsideChecks['live_metrics']> {
   const upstreams = models.flatMap((model) => model.upstreams.filter((one) => one.type === 'openai'))
   return await Promise.all(
     upstreams.flatMap((one) =>
@@ -165,7 +159,7 @@ async function checkLiveMetrics({ models }: Config): Promise<LiveMetricsCheck[]>
   )
 }
 
-async function checkKeySets({ auth: { jwt } }: Config): Promise<KeySetCheck[]> {
+async function checkKeySets({ auth: { jwt } }: Config): Promise<OutsideChecks['key_sets']> {
   if (!jwt) return []
   const problem = await readKeySet(jwt).then(
     () => null,

@@ -41,6 +41,13 @@ export interface Call {
   body?: (() => string | Buffer | Promise<FormData>) | undefined
 }
 
+interface Page {
+  headers: Dispatcher.ResponseData['headers']
+  bytes: Buffer
+  next: string
+  hasMore: boolean
+}
+
 const PATIENCE_MS = 300_000
 /** While it has answered nothing yet: it may speak another protocol. */
 const FIRST_PATIENCE_MS = 30_000
@@ -151,15 +158,12 @@ export class ApiClient {
   }
 
   /** A page of JSONL as a whole, where the next one begins, and whether there is more. */
-  async page(path: string, query: Call['query']): Promise<{ text: string; next: string; hasMore: boolean }> {
-    const asked = withQuery(path, query)
-    const { headers, body } = await this.stream(asked)
-    const text = await body.text().catch((cause: unknown) => {
-      if (this.#options.signal?.aborted) throw new Interrupted()
-      const broke = `the connection broke (${reasonOf(cause)}, GET ${asked}); run the command again`
-      throw new Failure(broke, undefined, { cause })
+  async page(path: string, query: Call['query']): Promise<Page> {
+    return await this.#exchange({ method: 'GET', path, query }, async ({ headers, body }) => {
+      const { bytes } = await readWhole(body, Number.POSITIVE_INFINITY)
+      const next = String(headers['x-next-after'])
+      return { headers, bytes, next, hasMore: headers['x-has-more'] === 'true' }
     })
-    return { text, next: String(headers['x-next-after']), hasMore: headers['x-has-more'] === 'true' }
   }
 
   /** The version of the service; null where it does not say it. */

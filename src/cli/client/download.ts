@@ -2,7 +2,6 @@
 // that may still be running, page by page.
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { sleep } from '../../domain/clock.ts'
-import { readWhole } from '../../domain/gathered-bytes.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import { writeWhole } from '../output-file.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
@@ -38,7 +37,9 @@ export async function* contentOf(
       return
     } catch (error) {
       if (come > before) breaks = 0
-      if (breaks >= BREAKS_MAX) throw brokenTooOften(`downloading ${id}`, error)
+      if (breaks < BREAKS_MAX) continue
+      const what = `the connection broke ${BREAKS_MAX + 1} times in a row while downloading ${id}; try again later`
+      throw new Failure(what, undefined, { cause: error })
     }
   }
 }
@@ -46,11 +47,6 @@ export async function* contentOf(
 /** The first byte that a Content-Range (RFC 9110, 14.4) names; without one, the content begins with its first. */
 function startOf(header: string | string[] | undefined): number {
   return Number(/^bytes (\d+)-/.exec(String(header))?.[1] ?? 0)
-}
-
-function brokenTooOften(during: string, cause: unknown): Failure {
-  const what = `the connection broke ${BREAKS_MAX + 1} times in a row while ${during}; try again later`
-  return new Failure(what, undefined, { cause })
 }
 
 interface ResultPaths {
@@ -94,41 +90,19 @@ export async function* resultLines(
 ): AsyncGenerator<Buffer, void> {
   let after = 0
   for (let waitMs = pace.firstMs; ; ) {
-    const query = `after=${after}&part=${part}&limit=10000&contiguous=${follow}`
-    const page = await readPage(client, `${pathOf('batches', batch_id)}/results?${query}`)
+    const query = { after, part, limit: 10_000, contiguous: String(follow) }
+    const page = await client.page(`${pathOf('batches', batch_id)}/results`, query)
     if (page.bytes.length > 0) yield page.bytes
-    after = page.nextAfter
-    if (page.hasMore) continue
-    if (!follow || page.ended) return
-    waitMs = page.bytes.length > 0 ? pace.firstMs : Math.min(pace.longestMs, waitMs * GROWTH)
-    await sleep(clock, waitMs, signal)
-    if (signal.aborted) throw new Interrupted()
-  }
-}
-
-interface Page {
-  bytes: Buffer
-  nextAfter: number
-  hasMore: boolean
-  ended: boolean
-}
-
-/** Where its connection breaks, the page is requested again. */
-async function readPage(client: ApiClient, path: string): Promise<Page> {
-  for (let breaks = 0; ; breaks++) {
-    const { headers, body } = await client.stream(path)
-    const nextAfter = Number(headers['x-next-after'])
-    if (!Number.isSafeInteger(nextAfter))
+    after = Number(page.next)
+    if (!Number.isSafeInteger(after))
       throw new Failure(
         'the answer has no X-Next-After header; update the server to one that returns partial results',
       )
-    try {
-      const { bytes } = await readWhole(body, Number.POSITIVE_INFINITY)
-      const status = BATCH_STATUSES.find((one) => one === headers['x-batch-status'])
-      const ended = status !== undefined && isTerminal(status)
-      return { bytes, nextAfter, hasMore: headers['x-has-more'] === 'true', ended }
-    } catch (error) {
-      if (breaks >= BREAKS_MAX) throw brokenTooOften('reading results', error)
-    }
+    if (page.hasMore) continue
+    const status = BATCH_STATUSES.find((one) => one === page.headers['x-batch-status'])
+    if (!follow || (status !== undefined && isTerminal(status))) return
+    waitMs = page.bytes.length > 0 ? pace.firstMs : Math.min(pace.longestMs, waitMs * GROWTH)
+    await sleep(clock, waitMs, signal)
+    if (signal.aborted) throw new Interrupted()
   }
 }

@@ -45,9 +45,9 @@ async function exportAudit(shell: Shell, flags: ExportFlags): Promise<void> {
       for (let hasMore = true; hasMore; ) {
         const page = await client.page('/v1/audit', { after, project_id: project })
         // The next page is asked for once this one is on the disk.
-        await file.appendFile(page.text)
+        await file.appendFile(page.bytes)
         await file.datasync()
-        records += page.text.split('\n').length - 1
+        records += page.bytes.toString('latin1').split('\n').length - 1
         after = page.next
         hasMore = page.hasMore
       }

@@ -234,17 +234,17 @@ export function addDoctor(program: Command, shell: Shell): void {
 async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
   const { stdout } = shell.terminal
   await using doctor = await doctorOf(shell, flags)
-  const { upstreams, differences } = await doctor.remote()
-  const batchApis = await doctor.batchApis()
-  const liveMetrics = await doctor.liveMetrics()
-  const keySets = await doctor.keySets()
+  const found = await doctor.remote()
+  const {
+    batch_apis: batchApis,
+    live_metrics: liveMetrics,
+    key_sets: keySets,
+    upstreams,
+    differences,
+  } = found
   const isReady = [...batchApis, ...liveMetrics, ...keySets].every(({ problem }) => problem === null)
   if (!isReady) shell.exit(EXIT_FAILED)
-  if (flags.json)
-    return printJson(stdout, {
-      ok: isReady,
-      ...{ batch_apis: batchApis, live_metrics: liveMetrics, key_sets: keySets, upstreams, differences },
-    })
+  if (flags.json) return printJson(stdout, { ok: isReady, ...found })
   for (const { upstream, base_url, problem } of batchApis)
     writeLine(stdout, `${upstream} (${base_url}): ${problem ?? 'it answers and takes the key'}.`)
   for (const { upstream, metrics_url, problem } of liveMetrics)
