@@ -69,7 +69,7 @@ export interface DispatchOptions extends Ports {
   learner: PromptLearner
   turn: Turn
   session: { readonly id: string; readonly isCertain: boolean }
-  leases: { suspect(): void }
+  leases: { suspect(): void; forget(claim: Run['claim']): void }
   observe?: Observer | undefined
 }
 
@@ -441,6 +441,7 @@ export class Dispatch {
     }
     // By the time the worker learns that it has parked the chunk, it may have claimed it again.
     if (this.runs.get(run.key) === run) this.runs.delete(run.key)
+    this.#options.leases.forget(run.claim)
     if (how === 'sealed' && results.hasReservations) this.#wakeOverLimit(run.claim.project_id)
   }
 
@@ -466,6 +467,7 @@ export class Dispatch {
       this.recorder.untrack(run)
       this.lines.stop(run, 'lost', true)
       this.lines.close(run, false)
+      this.#options.leases.forget(run.claim)
     }
     this.runs.clear()
     this.#funds.closeAll()

@@ -17,7 +17,7 @@ import { sealChunk } from '../results/seal.ts'
 import type { BatchInput } from '../store/batches.ts'
 import { claimClosable, claimPlan, listEnding } from '../store/chunk-claims.ts'
 import { parkChunk, rejectChunk, releaseChunk } from '../store/chunks.ts'
-import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import { type Ports, StatementRejected } from '../store/store.ts'
 import type { TaskHandler } from '../store/tasks.ts'
 import type { ChunkReader } from './claim/chunk-reader.ts'
@@ -51,16 +51,11 @@ export class EndingBatches {
   readonly #options: EndingBatchesOptions
   readonly #abort = new AbortController()
   readonly #looking = new Looking(() => this.#closeAll())
-  /** Leased by this part of the worker. */
-  readonly #closing = new Set<ChunkRow>()
-  readonly #planning = new Set<TaskRow>()
   /** By batch, the message of lines that expire. */
   #expired: ReadonlyMap<string, string> = new Map()
 
   constructor(options: EndingBatchesOptions) {
     this.#options = options
-    options.leases.knowsChunks(() => this.#closing)
-    options.leases.knowsTasks(() => this.#planning)
   }
 
   /** Looks for chunks to close; if it is looking already, once more after that. */
@@ -95,32 +90,25 @@ export class EndingBatches {
   async #plan(ids: readonly string[]): Promise<void> {
     const { plan, leases } = this.#options
     while (!this.#abort.signal.aborted) {
-      const task = await leases.claim(
-        (tx, id) => claimPlan(tx, id, ids),
-        (claimed) => void (claimed && this.#planning.add(claimed)),
-      )
+      const [task] = await leases.claim(async (tx, id) => {
+        const claimed = await claimPlan(tx, id, ids)
+        return claimed ? [claimed] : []
+      })
       if (!task) return
       await runTask(this.#options, task, plan, this.#abort.signal, RETRY_MS)
-      this.#planning.delete(task)
     }
   }
 
   /** Whether there was anything to claim. */
   async #closeSome(ids: readonly string[]): Promise<boolean> {
     const { leases } = this.#options
-    const claims = await leases.claim(
-      (tx, id) => claimClosable(tx, id, ids, CHUNKS_PER_COMMIT_MAX),
-      (claimed) => {
-        for (const claim of claimed) this.#closing.add(claim)
-      },
-    )
-    if (!claims || claims.length === 0) return false
+    const claims = await leases.claim((tx, id) => claimClosable(tx, id, ids, CHUNKS_PER_COMMIT_MAX))
     try {
       await this.#closeClaimed(claims)
     } finally {
-      for (const claim of claims) this.#closing.delete(claim)
+      for (const claim of claims) leases.forget(claim)
     }
-    return true
+    return claims.length > 0
   }
 
   async #closeClaimed(claims: readonly ChunkRow[]): Promise<void> {

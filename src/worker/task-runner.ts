@@ -53,8 +53,6 @@ export class TaskRunner {
   readonly #running = new Map<Promise<void>, { pool: TaskPool; project_id: string }>()
   /** By pool, the project of the task that was started last. */
   readonly #lastProject = new Map<TaskPool, string>()
-  /** Leased by this part of the worker. */
-  readonly #leased = new Set<TaskRow>()
   #abort = new AbortController()
   readonly #looking = new Looking(() => this.#claimAll())
   /** Unix ms. */
@@ -63,7 +61,6 @@ export class TaskRunner {
   constructor(options: TaskRunnerOptions) {
     this.#options = options
     this.#since = options.clock.now() - SET_BACK_MS_MAX
-    options.leases.knowsTasks(() => this.#leased)
   }
 
   look(): void {
@@ -96,10 +93,10 @@ export class TaskRunner {
     const choice = this.#choiceFor(pool)
     if (!choice) return false
     if (!leases.isReleaseDue && !(await hasDueTask(store.read, choice))) return false
-    const task = await leases.claim(
-      (tx, id) => claimTask(tx, id, choice),
-      (claimed) => void (claimed && this.#leased.add(claimed)),
-    )
+    const [task] = await leases.claim(async (tx, id) => {
+      const claimed = await claimTask(tx, id, choice)
+      return claimed ? [claimed] : []
+    })
     if (task) this.#start(task, pool)
     return task !== undefined
   }
@@ -125,7 +122,6 @@ export class TaskRunner {
     const handler = this.#options.handlers[task.kind]!
     const run = runTask(this.#options, task, handler, this.#abort.signal).finally(() => {
       this.#running.delete(run)
-      this.#leased.delete(task)
       this.#options.onDone(task)
       this.look()
     })
@@ -133,7 +129,7 @@ export class TaskRunner {
   }
 }
 
-/** A task whose handler throws is tried again after `waitMs`. */
+/** Runs a task that was claimed, and ends its lease; one whose handler throws is tried again after `waitMs`. */
 export async function runTask(
   { store, clock, log, leases }: Pick<TaskRunnerOptions, 'store' | 'clock' | 'log' | 'leases'>,
   task: TaskRow,
@@ -153,5 +149,7 @@ export async function runTask(
         leases.suspect()
         log.error({ err: failure }, 'a failed task could not be postponed yet')
       })
+  } finally {
+    leases.forget(task)
   }
 }

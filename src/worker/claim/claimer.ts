@@ -82,17 +82,11 @@ export class Claimer {
   /** Whether to look for chunks of which batch APIs have lines, and for chunks that go before lines which wait here. */
   #looksForEnded = true
   #looksAhead = true
-  /** Leased chunks that are not open yet. */
-  readonly #opening = new Set<ChunkRow>()
   /** The last claim returned as many chunks as requested, so the next claim need not look first. */
   #lastClaimWasFull = false
 
   constructor(options: ClaimerOptions) {
     this.#options = options
-    options.leases.knowsChunks(() => [
-      ...Array.from(options.runs.values(), ({ claim }) => claim),
-      ...this.#opening,
-    ])
   }
 
   /** Claims more chunks, unless the last look found nothing. */
@@ -233,18 +227,12 @@ export class Claimer {
     return false
   }
 
-  async #lease(
+  #lease(
     choose: (tx: Writer, worker_id: string, now: number) => Promise<ChunkRow[]>,
-  ): Promise<ChunkRow[]> {
+  ): Promise<readonly ChunkRow[]> {
     const { clock, leases } = this.#options
     this.#claimedFrom = clock.now()
-    const claims = await leases.claim(
-      (tx, id) => choose(tx, id, clock.now()),
-      (claimed) => {
-        for (const claim of claimed) this.#opening.add(claim)
-      },
-    )
-    return claims ?? []
+    return leases.claim((tx, id) => choose(tx, id, clock.now()))
   }
 
   /** Whether it is too early for something that is done at intervals. Set back, the clock must not keep it from that. */
@@ -256,9 +244,7 @@ export class Claimer {
   async #openAll(claims: readonly ChunkRow[]): Promise<boolean> {
     const inputs = this.#options.reader.inputs(claims)
     const opened = await Promise.allSettled(
-      claims.map((claim) =>
-        this.#open(claim, inputs.get(claim.batch_id)!).finally(() => this.#opening.delete(claim)),
-      ),
+      claims.map((claim) => this.#open(claim, inputs.get(claim.batch_id)!)),
     )
     const failed = opened.find((one) => one.status === 'rejected')
     if (failed) {
@@ -317,10 +303,11 @@ export class Claimer {
   }
 
   async #open(claim: ChunkRow, reading: Promise<BatchInput>): Promise<void> {
-    const { clock, log, dispatch } = this.#options
+    const { clock, log, dispatch, leases } = this.#options
     const claimedAt = clock.now()
     let trace: ChunkTrace | null = null
     let run: Run | null = null
+    let isOpen = false
     const notOpened = (how: string, error?: string): void => {
       trace?.end(clock.now(), { 'offpeak.chunk.end': how }, error)
       // This worker may claim its chunk again, and the attempts of its lines are known nowhere else.
@@ -340,7 +327,8 @@ export class Claimer {
         const limitVersion = reason === undefined ? run.limitsSeen.version : null
         await this.#park(run.results.lease, retryAt, reason ?? 'usage_limit', limitVersion)
       }
-      if (isOurs && !postponed) dispatch.open(run)
+      isOpen = isOurs && !postponed
+      if (isOpen) dispatch.open(run)
       else notOpened(postponed ? 'parked' : 'lost')
     } catch (error) {
       notOpened('parked', 'not_opened')
@@ -354,6 +342,8 @@ export class Claimer {
           ? (['input_unreadable', UNREADABLE_PARK_MS] as const)
           : (['stores_failing', UNOPENED_PARK_MS] as const)
       await this.#park(claim, clock.now() + waitMs, reason)
+    } finally {
+      if (!isOpen) leases.forget(claim)
     }
   }
 

@@ -132,15 +132,16 @@ export class Session {
 
 const RELEASE_INTERVAL_MS = 5_000
 
+type Leased = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'> | Pick<TaskRow, 'id'>
+
 interface LeasesOptions extends Pick<Ports, 'store' | 'clock'> {
   sessionId: () => string
 }
 
 export class Leases {
   readonly #options: LeasesOptions
-  /** Chunks and tasks that this worker knows it has leased. */
-  readonly #chunks: (() => Iterable<ChunkRow>)[] = []
-  readonly #tasks: (() => Iterable<TaskRow>)[] = []
+  /** The names of the chunks and tasks that this worker knows it has leased. */
+  readonly #known = new Set<string>()
   /** Null: every claim of this process was answered. */
   #releaseAt: number | null = null
   readonly #turns = new Slots(1)
@@ -149,18 +150,14 @@ export class Leases {
     this.#options = options
   }
 
-  /** `known`: chunks that a part of the worker has leased. */
-  knowsChunks(known: () => Iterable<ChunkRow>): void {
-    this.#chunks.push(known)
-  }
-
-  knowsTasks(known: () => Iterable<TaskRow>): void {
-    this.#tasks.push(known)
-  }
-
   /** The lease of something could not be ended: there may be strays. */
   suspect(): void {
     this.#releaseAt = Number.NEGATIVE_INFINITY
+  }
+
+  /** The worker is done with a chunk or a task that it claimed. */
+  forget(leased: Leased): void {
+    this.#known.delete(nameOf(leased))
   }
 
   /** A lease was ended. A commit whose answer was lost may have changed the row: the chunk is then a stray. */
@@ -176,14 +173,10 @@ export class Leases {
     return leftMs <= 0 || leftMs > RELEASE_INTERVAL_MS
   }
 
-  /**
-   * Runs a claim under the session; undefined if the session has ended. `onClaimed` is called before any other claim, and
-   * makes what was leased known.
-   */
-  claim<T>(
-    choose: (tx: Writer, worker_id: string) => Promise<T>,
-    onClaimed: (claimed: T) => void,
-  ): Promise<T | undefined> {
+  /** Runs a claim under the session, which may have ended. Whatever it returns is leased until it is forgotten. */
+  claim<T extends Leased>(
+    choose: (tx: Writer, worker_id: string) => Promise<readonly T[]>,
+  ): Promise<readonly T[]> {
     return this.#turns.run(async () => {
       const { store, sessionId } = this.#options
       const id = sessionId()
@@ -192,8 +185,8 @@ export class Leases {
         const found = await store.write(async (tx) =>
           (await lockSession(tx, id)) ? await choose(tx, id) : undefined,
         )
-        if (found !== undefined) onClaimed(found)
-        return found
+        for (const one of found ?? []) this.#known.add(nameOf(one))
+        return found ?? []
       } catch (error) {
         this.suspect()
         throw error
@@ -203,19 +196,14 @@ export class Leases {
 
   /** Where nothing else may be claimed for long: looks for strays, if they are to be looked for. */
   async releaseStrays(): Promise<void> {
-    if (this.isReleaseDue)
-      await this.claim(
-        async () => null,
-        () => {},
-      )
+    if (this.isReleaseDue) await this.claim(async () => [])
   }
 
   async #release(worker_id: string): Promise<void> {
     const { store, clock } = this.#options
-    const known = new Set(this.#chunks.flatMap((of) => Array.from(of(), nameOf)))
-    const knownTasks = new Set(this.#tasks.flatMap((of) => Array.from(of(), ({ id }) => id)))
-    const chunks = (await leasedChunks(store.read, worker_id)).filter((chunk) => !known.has(nameOf(chunk)))
-    const tasks = (await leasedTasks(store.read, worker_id)).filter(({ id }) => !knownTasks.has(id))
+    const isStray = (leased: Leased): boolean => !this.#known.has(nameOf(leased))
+    const chunks = (await leasedChunks(store.read, worker_id)).filter(isStray)
+    const tasks = (await leasedTasks(store.read, worker_id)).filter(isStray)
     if (chunks.length + tasks.length > 0)
       await store.write(async (tx) => {
         for (const chunk of chunks) await releaseChunk(tx, chunk)
@@ -226,8 +214,8 @@ export class Leases {
 }
 
 /** A chunk that was claimed again has another epoch. */
-function nameOf({ batch_id, idx, epoch }: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>): string {
-  return `${batch_id} ${idx} ${epoch}`
+function nameOf(leased: Leased): string {
+  return 'idx' in leased ? `${leased.batch_id} ${leased.idx} ${leased.epoch}` : leased.id
 }
 
 // Each part of a worker that claims looks for work of its kind.

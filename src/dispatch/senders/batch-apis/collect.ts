@@ -22,7 +22,7 @@ import type { EndedAttempt } from '../../tries.ts'
 import type { Observer } from '../upstream.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { endpointOf, remoteId, remoteIdOf } from './creation.ts'
-import { nextMark, recallAt, untilDeadline } from './deadline.ts'
+import { nextMark, recallAt } from './deadline.ts'
 import type { RemoteRows } from './rows.ts'
 
 /** How long a batch that has ended waits when its results cannot be read. */
@@ -35,7 +35,7 @@ export interface CollectorOptions extends Pick<Ports, 'store' | 'clock' | 'log'>
   /** In [0, 1). */
   random: () => number
   rows: RemoteRows
-  lines: Pick<Lines, 'answered' | 'refused' | 'missed' | 'place'>
+  lines: Pick<Lines, 'answered' | 'refused' | 'missed'>
   answers: Pick<ResponseMemory, 'untilRoom'>
   observe?: Pick<Observer, 'attempted'> | undefined
 }
@@ -62,25 +62,20 @@ export class Collector {
 
   /** Records what a batch has answered; null: nothing is left to do. */
   async collect(run: Run, row: RemoteBatchRow, stop: AbortSignal): Promise<Collected | null> {
-    const { rows, lines } = this.#options
+    const { rows } = this.#options
     const upstream = rows.upstreamOf(row)
     if (!upstream || row.status === 'abandoned') {
       const positions = rows.positionsOf(run, row)
       if (!(await rows.settle(run, row, 'abandoned'))) return null
       // A batch API that took the batch is there: it would take others, and answer none of them either.
       const blame = row.cancelled_at === null ? 'line' : 'server'
-      for (const position of positions)
-        if (upstream)
-          endRemoteLine(this.#options, run, position, goneResult(row), blame, this.#attempt(row, upstream))
-        else lines.place(run, position, 'its batch API is not configured any more')
+      if (!upstream) rows.place(run, positions, 'its batch API is not configured any more')
+      else
+        for (const position of positions)
+          this.end(run, position, goneResult(row), blame, this.#attempt(row, upstream))
       return null
     }
-    const until = untilDeadline(
-      run,
-      row,
-      { clock: this.#options.clock, mayReplace: (one) => rows.mayReplace(one) },
-      stop,
-    )
+    const until = rows.watch(run, row, stop)
     try {
       return await this.#collect(run, row, upstream, until.signal)
     } catch (error) {
@@ -107,7 +102,7 @@ export class Collector {
       const position = byId.get(custom_id)!
       byId.delete(custom_id)
       if (run.isClosed || run.stateOf(position) !== REMOTE) return
-      cost_nanos += endRemoteLine(this.#options, run, position, result, 'line', this.#attempt(row, upstream))
+      cost_nanos += this.end(run, position, result, 'line', this.#attempt(row, upstream))
       await answers.untilRoom(clock, signal)
     }
     let missed = new Map<string, BackendResult>()
@@ -128,7 +123,7 @@ export class Collector {
     const left = [...byId.values()]
     if (!(await rows.settle(run, row, 'recorded', cost_nanos))) return { kind: 'again', at: clock.now() }
     const isFull = row.status === 'throttled' && left.length > 0
-    const room = isFull ? await offerLess(this.#options, run, row, left) : null
+    const room = isFull ? await this.offerLess(run, row, left) : null
     if (room === 'again') return null
     const missing = this.#missing(row, upstream, run, left, room === 'filled')
     const attempt = { ...this.#attempt(row, upstream), draw }
@@ -144,9 +139,34 @@ export class Collector {
     })
     for (const { position, result } of ends) {
       const isOwn = row.cancelled_at === null && result.kind !== 'throttled'
-      endRemoteLine(this.#options, run, position, result, isOwn ? 'line' : 'server', attempt)
+      this.end(run, position, result, isOwn ? 'line' : 'server', attempt)
     }
     return null
+  }
+
+  /** A line that a batch API had ends, or is tried again. Returns what it cost (nano-dollars). */
+  end(run: Run, position: number, result: BackendResult, blame: Blame, attempt: EndedAttempt): number {
+    const { lines, observe } = this.#options
+    observe?.attempted(attempt.upstream, result.kind, attempt.now - attempt.at)
+    if (result.kind === 'answered') return lines.answered(run, position, result, attempt)
+    if (result.kind === 'refused') lines.refused(run, position, result, attempt)
+    else lines.missed(run, position, result, blame, attempt)
+    return 0
+  }
+
+  /** A batch was refused for its size. It is offered in two parts where nothing else of this service fills the batch API. */
+  async offerLess(
+    run: Run,
+    row: RemoteBatchRow,
+    positions: readonly number[],
+  ): Promise<'again' | 'filled' | 'alone'> {
+    const { store, clock, rows } = this.#options
+    if (await hasOthersThere(store.read, row)) return 'filled'
+    if (positions.length < 2) return 'alone'
+    const tokens = positions.reduce((sum, position) => sum + run.lines[position]!.projected.tokens, 0)
+    rows.upstreamOf(row)?.refusedSize(tokens, clock.now())
+    rows.place(run, positions, 'the batch API may take fewer lines')
+    return 'again'
   }
 
   #attempt(row: RemoteBatchRow, upstream: BatchApiUpstream): EndedAttempt {
@@ -231,47 +251,6 @@ export class Collector {
       'the results of a remote batch are not those of its lines; missing lines are sent again',
     )
   }
-}
-
-/** A batch was refused for its size. It is offered in two parts where nothing else of this service fills the batch API. */
-export async function offerLess(
-  { store, clock, rows, lines }: Pick<CollectorOptions, 'store' | 'clock' | 'rows' | 'lines'>,
-  run: Run,
-  row: RemoteBatchRow,
-  positions: readonly number[],
-): Promise<'again' | 'filled' | 'alone'> {
-  if (await hasOthersThere(store.read, row)) return 'filled'
-  if (positions.length < 2) return 'alone'
-  const tokens = positions.reduce((sum, position) => sum + run.lines[position]!.projected.tokens, 0)
-  rows.upstreamOf(row)?.refusedSize(tokens, clock.now())
-  placeRemote(lines, run, positions, 'the batch API may take fewer lines')
-  return 'again'
-}
-
-/** Places lines that are still remote: what a batch API had of them will not be recorded. */
-export function placeRemote(
-  lines: Pick<Lines, 'place'>,
-  run: Run,
-  positions: readonly number[],
-  cause: string,
-): void {
-  for (const position of positions) if (run.stateOf(position) === REMOTE) lines.place(run, position, cause)
-}
-
-/** A line that a batch API had ends, or is tried again. Returns what it cost (nano-dollars). */
-export function endRemoteLine(
-  { lines, observe }: Pick<CollectorOptions, 'lines' | 'observe'>,
-  run: Run,
-  position: number,
-  result: BackendResult,
-  blame: Blame,
-  attempt: EndedAttempt,
-): number {
-  observe?.attempted(attempt.upstream, result.kind, attempt.now - attempt.at)
-  if (result.kind === 'answered') return lines.answered(run, position, result, attempt)
-  if (result.kind === 'refused') lines.refused(run, position, result, attempt)
-  else lines.missed(run, position, result, blame, attempt)
-  return 0
 }
 
 /** The result of lines of a batch that was given up. */

@@ -85,7 +85,8 @@ export interface Until {
 export function untilDeadline(
   run: Run,
   row: RemoteBatchRow,
-  { clock, mayReplace }: { clock: Clock; mayReplace: (row: RemoteBatchRow) => boolean },
+  clock: Clock,
+  mayReplace: () => boolean,
   stop: AbortSignal,
 ): Until {
   const controller = new AbortController()
@@ -93,7 +94,7 @@ export function untilDeadline(
   const lateAt = Math.max(clock.now() + cancelMs(run.batch), recallAt(run.batch))
   const isOver = (): boolean => {
     const now = clock.now()
-    return now >= deadlineOf(row, run.batch) || (now >= lateAt && mayReplace(row))
+    return now >= deadlineOf(row, run.batch) || (now >= lateAt && mayReplace())
   }
   const look = (): void => {
     const isLeft = run.isClosed || run.stopped === 'lost' || stop.aborted

@@ -15,16 +15,9 @@ import type { EndedAttempt } from '../../tries.ts'
 import type { Turn } from '../../turn.ts'
 import type { Call } from '../upstream.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
-import {
-  Collector,
-  type CollectorOptions,
-  endRemoteLine,
-  offerLess,
-  placeRemote,
-  throttledAgain,
-} from './collect.ts'
+import { Collector, type CollectorOptions, throttledAgain } from './collect.ts'
 import { type CreationEnd, Creations, type CreationsOptions, remoteIdOf } from './creation.ts'
-import { nextMark, recallAt, untilDeadline } from './deadline.ts'
+import { nextMark, recallAt } from './deadline.ts'
 import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
 
 /** How long a run is parked at most before it is looked at for its own sake. */
@@ -215,7 +208,7 @@ export class RemoteExecutor {
   async #giveUp(run: Run, row: RemoteBatchRow): Promise<void> {
     const positions = this.rows.positionsOf(run, row)
     if (await this.rows.settle(run, row, 'abandoned'))
-      this.#place(run, positions, 'its batch API is not configured any more')
+      this.rows.place(run, positions, 'its batch API is not configured any more')
     else this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
   }
 
@@ -240,14 +233,12 @@ export class RemoteExecutor {
     if (end.kind !== 'returned' && end.kind !== 'unsent') return end.kind === 'open'
     if (!(await this.#settle(run, row, end)) || run.isClosed) return false
     if (end.kind === 'unsent') {
-      this.#place(run, positions, 'it may not be handed over now')
+      this.rows.place(run, positions, 'it may not be handed over now')
       return false
     }
     const mayStay = end.left !== 'batch'
     const attempt = { upstream, at, now, draw: random(), mayStay }
-    const room = end.isTooMuch
-      ? await offerLess({ ...this.#options, rows: this.rows }, run, row, positions)
-      : null
+    const room = end.isTooMuch ? await this.#collector.offerLess(run, row, positions) : null
     if (room === 'again') return false
     if (room === 'filled' && end.result.kind === 'throttled') end.result.isFilled = true
     if (end.blamed !== null) await this.#onBlamed(run, row, positions, end.blamed, end.result, attempt)
@@ -255,7 +246,7 @@ export class RemoteExecutor {
       const result =
         end.result.kind === 'throttled' ? throttledAgain(end.result, run, positions, now) : end.result
       for (const position of positions)
-        endRemoteLine(this.#options, run, position, result, end.isOwn ? 'line' : 'server', attempt)
+        this.#collector.end(run, position, result, end.isOwn ? 'line' : 'server', attempt)
     }
     return false
   }
@@ -268,8 +259,7 @@ export class RemoteExecutor {
   ): Promise<CreationEnd> {
     const { clock } = this.#options
     const positions = this.rows.positionsOf(run, row)
-    const mayReplace = (one: RemoteBatchRow): boolean => this.rows.mayReplace(one)
-    const until = untilDeadline(run, row, { clock, mayReplace }, this.#abort.signal)
+    const until = this.rows.watch(run, row, this.#abort.signal)
     const creation = { run, row, positions, upstream, isNew, until }
     const end = await this.#creations.pursue(creation).finally(() => until.close())
     if (end.kind === 'later')
@@ -323,7 +313,7 @@ export class RemoteExecutor {
     if (run.isClosed) return
     if (made.length >= BATCHES_MAX) {
       this.#parts.delete(run)
-      for (const position of rest) endRemoteLine(this.#options, run, position, result, 'line', attempt)
+      for (const position of rest) this.#collector.end(run, position, result, 'line', attempt)
       return
     }
     if (named.size === 0) {
@@ -345,7 +335,7 @@ export class RemoteExecutor {
         return this.#reject(run, rest[0]!, result.words ?? result.reason, result, attempt)
       this.#halve(run, rest)
     }
-    this.#place(run, rest, 'another line was rejected')
+    this.rows.place(run, rest, 'another line was rejected')
   }
 
   /** Whether a batch API that refused lines together takes one of them alone, which is at the batch API then. */
@@ -381,7 +371,7 @@ export class RemoteExecutor {
       upstream.begin(call)
       upstream.end(call, rejected, now)
     }
-    for (const position of positions) endRemoteLine(this.#options, run, position, rejected, 'server', attempt)
+    for (const position of positions) this.#collector.end(run, position, rejected, 'server', attempt)
   }
 
   #reject(run: Run, position: number, words: string, { status }: MissedResult, attempt: EndedAttempt): void {
@@ -390,7 +380,7 @@ export class RemoteExecutor {
       ...{ kind: 'refused' as const, status: status ?? 400 },
       ...{ code: 'upstream_rejected' as const, message },
     }
-    endRemoteLine(this.#options, run, position, refused, 'line', attempt)
+    this.#collector.end(run, position, refused, 'line', attempt)
   }
 
   #halve(run: Run, positions: readonly number[]): void {
@@ -400,10 +390,6 @@ export class RemoteExecutor {
     this.#nextPart += 2
     for (const [i, position] of positions.entries())
       parts.set(position, i < positions.length / 2 ? first : first + 1)
-  }
-
-  #place(run: Run, positions: readonly number[], cause: string): void {
-    placeRemote(this.#options.lines, run, positions, cause)
   }
 
   /** When the run is to be claimed again for what is not known yet of its batches (Unix ms). */

@@ -23,14 +23,14 @@ import type { RetryPolicy } from '../../retry-policy.ts'
 import type { Run } from '../../run.ts'
 import type { Lane } from '../lane.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
-import { cancelMs, recallAt, type Window } from './deadline.ts'
+import { cancelMs, recallAt, type Until, untilDeadline, type Window } from './deadline.ts'
 
 /** How often writing a row is tried before its chunk is left to the worker that claims it next. */
 const WRITES_MAX = 5
 
 export interface RemoteRowsOptions extends Pick<Ports, 'store' | 'clock'> {
   lanes: ReadonlyMap<string, Lane>
-  lines: Pick<Lines, 'ledByRemote'>
+  lines: Pick<Lines, 'ledByRemote' | 'place'>
   funds: Pick<ReservedFunds, 'setReserved'>
   retry: Pick<RetryPolicy, 'outage_patience_ms'>
   recorder: Pick<Recorder<Run>, 'settle'>
@@ -101,6 +101,17 @@ export class RemoteRows {
     const { clock, lanes } = this.#options
     const upstream = this.upstreamOf(row)
     return upstream !== undefined && (lanes.get(row.model)?.route.mayReplace(upstream, clock.now()) ?? false)
+  }
+
+  /** Watches until when calls about the batch are worth an answer. */
+  watch(run: Run, row: RemoteBatchRow, stop: AbortSignal): Until {
+    return untilDeadline(run, row, this.#options.clock, () => this.mayReplace(row), stop)
+  }
+
+  /** Places lines that are still remote: whatever a batch API had of them will not be recorded. */
+  place(run: Run, positions: readonly number[], cause: string): void {
+    for (const position of positions)
+      if (run.stateOf(position) === REMOTE) this.#options.lines.place(run, position, cause)
   }
 
   /** Finds the lines of a claimed chunk that batch APIs have. */
