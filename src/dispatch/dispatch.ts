@@ -54,7 +54,6 @@ const MAKE_ROOM_MS = 250
 const BLOCKED_MS = 1_500
 
 export interface DispatchOptions extends Ports {
-  /** Measures the age of blobs; the process's own by default. */
   random: () => number
   models: ReadonlyMap<string, Model>
   retry: RetryPolicy
@@ -64,7 +63,6 @@ export interface DispatchOptions extends Ports {
   answers: ResponseMemory
   /** How old an uncommitted blob may be when it is committed; the orphan sweep deletes older ones. */
   blobFreshMs: number
-  /** Checks answers by the JSON Schemas of callers. */
   checks: AnswerChecks
   learner: PromptLearner
   turn: Turn
@@ -75,7 +73,7 @@ export interface DispatchOptions extends Ports {
 
 export class Dispatch {
   readonly #options: DispatchOptions
-  /** The open ones, by batch and index. */
+  /** The open runs, by batch and index. */
   readonly runs = new Map<string, Run>()
   readonly lanes = new Map<string, Lane>()
   /** Batches that may miss their deadline, in the order in which they are to be served. */
@@ -116,7 +114,7 @@ export class Dispatch {
     answers.onRoom = () => turn.schedule()
   }
 
-  /** By model, who answers lines from now on, and when these spill over to higher tiers. */
+  /** Sets the upstreams of each model, and when its lines spill over to higher tiers. */
   setLanes(
     upstreams: ReadonlyMap<string, readonly Upstream[]>,
     spills: ReadonlyMap<string, Spill> = new Map(),
@@ -135,7 +133,7 @@ export class Dispatch {
     }
   }
 
-  /** Models have changed, and their lanes; lines in flight end where they are. */
+  /** To be called after models and their lanes have changed; lines in flight end where they are. */
   modelsChanged(): void {
     this.lines.modelsChanged([...this.runs.values()])
     this.limits.requeueUnderpriced()
@@ -144,14 +142,17 @@ export class Dispatch {
 
   // From the claim of a chunk to its end.
 
-  /** A chunk was claimed: finds what is known of its lines. */
+  /** Gives a claimed run what is known of its lines: cancellations, tries and remote batches. */
   async adopt(run: Run): Promise<void> {
     this.lines.cancel(run, run.claim.cancelled_lines)
     this.lines.restoreTries(run)
     await this.batchApis.rows.load(run)
   }
 
-  /** It is about to be opened. Returns the time (Unix ms) before which no line of it can be sent, if there is one. */
+  /**
+   * Reserves for a run that is about to be opened. Returns the time (Unix ms) before which no line of it can be sent, if
+   * there is one.
+   */
   async admit(run: Run, limitVersion: number): Promise<{ retryAt: number } | null> {
     const { clock } = this.#options
     const isEnding = stopReason(run.batch, clock.now()) !== null
@@ -179,7 +180,7 @@ export class Dispatch {
     turn.touch(run)
   }
 
-  /** Takes a value of the turn's list. */
+  /** Applies a value of the turn's list. */
   take(change: Exclude<Change, { kind: 'ready' }>): void {
     if (change.kind === 'committed') {
       if (this.#funds.isLow || this.limits.isAwaited) this.#recheckLimits()
@@ -265,7 +266,7 @@ export class Dispatch {
     run.alarms.push(this.#options.clock.after(graceMs, () => this.lines.stop(run, reason, true)))
   }
 
-  /** The window has closed; the batch may have been cancelled before that. */
+  /** Ends a run whose window has closed; its batch may have been cancelled before that. */
   async #expire(run: Run): Promise<void> {
     this.#statuses ??= this.#readExpired()
       .catch((error: unknown) => {
@@ -320,19 +321,17 @@ export class Dispatch {
     this.lines.placeAll(run, 'lines of it were cancelled')
   }
 
-  /** The worker stops: no further line is sent, and chunks that are opened from here on stop at once. */
+  /** Sends no further line; chunks that are opened from here on stop at once. */
   drain(): void {
     this.#isDraining = true
     for (const run of this.runs.values()) this.lines.stop(run, 'drained', false)
   }
 
-  /** Aborts lines that are still in flight. */
   abort(): void {
     for (const run of this.runs.values()) this.lines.stop(run, 'drained', true)
     this.batchApis.abort()
   }
 
-  /** Whether nothing is in flight. */
   get isIdle(): boolean {
     for (const run of this.runs.values()) if (!run.isIdle) return false
     return true
@@ -369,7 +368,7 @@ export class Dispatch {
     if (!this.lines.takeKept(run)) this.#park(run, wait)
   }
 
-  /** No chunk can be opened, though upstreams could take more lines. */
+  /** Parks runs that can send nothing, when no chunk can be opened though upstreams could take more lines. */
   makeRoom(): void {
     const leftMs = this.#makeRoomAt - this.#options.clock.now()
     if (leftMs > 0 && leftMs <= MAKE_ROOM_MS) return
@@ -415,7 +414,6 @@ export class Dispatch {
     })
   }
 
-  /** The lease of the run is lost. */
   #lose(run: Run): void {
     this.recorder.untrack(run)
     run.results.trace?.end(this.#options.clock.now(), { 'offpeak.chunk.end': 'lost' })
@@ -445,7 +443,7 @@ export class Dispatch {
     if (how === 'sealed' && results.hasReservations) this.#wakeOverLimit(run.claim.project_id)
   }
 
-  /** A sealed chunk has released what is left of its reservation: chunks that wait for a limit may fit now. */
+  /** Wakes chunks that wait for a limit: a sealed chunk has released what is left of its reservation. */
   #wakeOverLimit(project_id: string): void {
     const { store, clock, turn } = this.#options
     const now = clock.now()
@@ -460,7 +458,7 @@ export class Dispatch {
       )
   }
 
-  /** The session has expired, and with it all leases. */
+  /** Gives up all runs: the session has expired, and with it all leases. */
   loseAll(): void {
     for (const run of [...this.runs.values()]) {
       run.results.trace?.end(this.#options.clock.now(), { 'offpeak.chunk.end': 'lost' })

@@ -74,11 +74,10 @@ const CANCELLED = wireError('request_cancelled')
 const NOT_NOW = 'the line that it followed is not sent now'
 
 export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
-  /** In [0, 1). */
   random: () => number
   models: ReadonlyMap<string, Model>
   retry: RetryPolicy
-  /** By model; changed by reloads. */
+  /** Lanes by model; changed by reloads. */
   lanes: ReadonlyMap<string, Lane>
   turn: Turn
   funds: ReservedFunds
@@ -86,7 +85,6 @@ export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
   learner?: Pick<PromptLearner, 'ended'> | undefined
   /** Answers of identical lines that other workers have; without it, those of this worker alone are shared. */
   earlier?: Pick<EarlierAnswers, 'firstOf' | 'find'> | undefined
-  /** Who checks answers of batches that ask again. */
   checks: AnswerChecks
   answers: ResponseMemory
   observe?: Pick<Observer, 'attempted' | 'retried'> | undefined
@@ -100,7 +98,7 @@ export class Lines {
   readonly #parked = new ParkedTries()
   /** Each model as it was configured last: what was in flight when it was removed still has a price. */
   readonly #known: Map<string, Model>
-  /** In the order in which they count. */
+  /** Gates in the order in which they count. */
   readonly #gates: readonly Gate[]
   readonly #retries: Retries
 
@@ -134,7 +132,7 @@ export class Lines {
     }
   }
 
-  /** A claimed chunk is about to be opened, or ended: its lines get the tries that are known of them. */
+  /** Gives the lines of a claimed chunk the tries that are known of them. */
   restoreTries(run: Run): void {
     this.#parked.restore(run)
   }
@@ -152,7 +150,10 @@ export class Lines {
     })
   }
 
-  /** The lease has ended: lines of other runs that followed lines of it are placed. `isParked`: it may come back. */
+  /**
+   * Closes a run whose lease has ended; lines of other runs that followed its lines are placed. `isParked`: its chunk may
+   * come back.
+   */
   close(run: Run, isParked: boolean): void {
     if (isParked) this.#parked.keep(run)
     this.#reasks.close(run)
@@ -165,12 +166,10 @@ export class Lines {
     this.#placeEach(followers, 'the line that it followed is gone')
   }
 
-  /** The worker stops: nothing becomes due any more. */
   end(): void {
     this.#retries.close()
   }
 
-  /** Places every line of the run that waits. */
   placeAll(run: Run, cause: string): void {
     this.#place(run, run.positions(...PLACED), cause)
   }
@@ -250,7 +249,9 @@ export class Lines {
     }
   }
 
-  /** Models were removed or added: lines of a model that is gone end as those of an unknown one. `runs`: all there are. */
+  /**
+   * Ends the lines of models that were removed, as those of an unknown one, and places the others. `runs`: all open ones.
+   */
   modelsChanged(runs: readonly Run[]): void {
     const { lanes, clock, models } = this.#options
     for (const [id, model] of models) this.#known.set(id, model)
@@ -270,7 +271,10 @@ export class Lines {
     }
   }
 
-  /** The lane of a model that is back is another one than before, when runs that are being parked were counted. */
+  /**
+   * Counts the lines of each lane: that of a model that is back is another one than before, when runs that are being
+   * parked were counted.
+   */
   #recount(runs: readonly Run[]): void {
     for (const lane of this.#options.lanes.values()) lane.unsent = lane.retrying = lane.unsubmitted = 0
     for (const run of runs)
@@ -293,7 +297,7 @@ export class Lines {
 
   // Limits.
 
-  /** Lines of the run that no limit has been checked for, or that wait: until they are allowed, none of them is sent. */
+  /** Holds back all lines of the run that wait, until a check of the limits allows them. */
   holdForCheck(run: Run): void {
     this.takeKept(run)
     // What is in flight keeps its reservation, for which there may be no room any more.
@@ -314,7 +318,7 @@ export class Lines {
     this.stop(run, 'drained', false)
   }
 
-  /** Limits were checked: allowed lines are placed. */
+  /** Places the lines that a check of the limits has allowed. */
   checked(run: Run): void {
     this.#place(run, run.positions(UNFUNDED), 'limits were checked')
     // A line that came back from a batch API and has to wait holds back none that limits allow.
@@ -324,7 +328,7 @@ export class Lines {
     this.#options.turn.push({ kind: 'checked', run })
   }
 
-  /** No limit can ever allow the line. */
+  /** Fails a line that no limit can ever allow. */
   reject(run: Run, position: number, error: WireError): void {
     this.#fail(run, position, error, this.#options.clock.now(), 'a limit rejects it')
   }
@@ -365,7 +369,7 @@ export class Lines {
     return true
   }
 
-  /** If no answer is found, the line is sent after all. */
+  /** Shares the stored answer of an identical line; if none is found, the line is sent after all. */
   async #search(run: Run, position: number, signal: AbortSignal): Promise<void> {
     const { earlier, clock } = this.#options
     const found = (await earlier?.find(run, position, signal)) ?? null
@@ -388,7 +392,7 @@ export class Lines {
       )
   }
 
-  /** A batch API has the line, and whatever asks the same in its chunk waits for it. */
+  /** Has identical lines of its chunk follow a line that a batch API has. */
   ledByRemote(run: Run, position: number): void {
     this.#duplicates.lead(run, position)
   }
@@ -400,7 +404,9 @@ export class Lines {
 
   // How lines end.
 
-  /** A server has answered the line. Returns what it cost (nano-dollars), unless it is asked again. */
+  /**
+   * Ends a line that a server has answered, or asks again. Returns what it cost (nano-dollars), unless it is asked again.
+   */
   answered(run: Run, position: number, result: Answered, attempt: EndedAttempt): number {
     const misplaced = misplacedEntries(run.recorded(position), result.answer)
     if (misplaced !== null) {
@@ -422,7 +428,7 @@ export class Lines {
     return 0
   }
 
-  /** An answer that is the last one is examined too: a batch counts those that still have a fault. */
+  /** Whether the line is asked no more. Its last answer is examined too: a batch counts those that still have a fault. */
   #isLastAsked(run: Run, position: number): boolean {
     const asked = run.triesOf(position)?.kept?.asked ?? 0
     return run.reask === null || asked >= run.reask.max
@@ -566,7 +572,7 @@ export class Lines {
     return cost
   }
 
-  /** A server has rejected the line: it would reject all that are identical. */
+  /** Fails a line that a server has rejected, and all that are identical. */
   refused(
     run: Run,
     position: number,
@@ -578,7 +584,7 @@ export class Lines {
     this.#failAll(run, position, wireError(result.code, result.message, details), attempt.now)
   }
 
-  /** The line has no answer. It is tried again, unless its attempts are exhausted or its run has stopped. */
+  /** Has a line without an answer tried again, unless its attempts are exhausted or its run has stopped. */
   missed(run: Run, position: number, result: MissedResult, blame: Blame, attempt: EndedAttempt): void {
     const { retry, random, observe } = this.#options
     const { upstream, now, isAborted } = attempt
@@ -689,7 +695,6 @@ export class Lines {
       this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
   }
 
-  /** Keeps the counts of the line's lane. */
   #count(run: Run, position: number, state: LineState, by: 1 | -1): void {
     if (state !== UNSENT && state !== RETRYING && state !== UNSUBMITTED) return
     const lane = this.#options.lanes.get(run.lines[position]!.model ?? '')

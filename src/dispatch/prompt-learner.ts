@@ -11,7 +11,7 @@ const SUMS = ['bytes', 'tokens', 'long_bytes', 'long_tokens'] as const
 
 export class PromptLearner {
   readonly #store: Store
-  /** Changed in place; projections read it. */
+  /** The models that projections read; changed in place. */
   readonly #models: Map<string, Model>
   #seen = new Map<string, PromptStatistics>()
 
@@ -20,7 +20,7 @@ export class PromptLearner {
     this.#models = models
   }
 
-  /** A server reported how many tokens the line's prompt has. */
+  /** Adds the tokens of the line's prompt that a server reported. */
   ended({ known_model: model, prompt_bytes }: ChunkLine, prompt_tokens: number): void {
     if (model === null || prompt_bytes === null) return
     const tokens = learnedTokens(prompt_bytes, prompt_tokens)
@@ -37,7 +37,7 @@ export class PromptLearner {
     sums.long_tokens += tokens
   }
 
-  /** Call this every few seconds. */
+  /** Shares the sums with other workers; to be called every few seconds. */
   async share(): Promise<void> {
     const seen = this.#seen
     this.#seen = new Map()

@@ -10,7 +10,6 @@ export type RetryPolicy = Config['retry']
  */
 export type Blame = 'line' | 'server' | 'unlucky'
 
-/** The attempts of a line so far. */
 export interface TryCount {
   failures: number
   /** Misses that were the line's own fault. */

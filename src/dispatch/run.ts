@@ -35,10 +35,10 @@ export type RunStop = StopReason | 'lost' | 'drained'
 
 /** The last answer of a line that is asked again. It counts if no other answer comes. */
 interface KeptAnswer extends Answered {
-  /** Bytes of the worker's memory of answers. */
+  /** Bytes that it holds of the worker's memory of answers. */
   bytes: number
   by: Answerer
-  /** Usage of the answers before it, and of these and it. */
+  /** Usage of the answers before it; `spent`: its own included. */
   earlier: Earlier
   spent: Earlier
   /** How often the line is asked again, the attempt to come included. */
@@ -47,13 +47,11 @@ interface KeptAnswer extends Answered {
   messages: Buffer | null
 }
 
-/** The tries of a line. */
 export interface LineTries extends LineAttempts {
   readonly count: TryCount
   listed: AttemptRecord[]
   /** Where the last attempt failed: the next one goes to another upstream if possible. */
   avoid: Upstream | null
-  /** The answer of a line that is asked again. */
   kept: KeptAnswer | null
 }
 
@@ -125,7 +123,7 @@ export class Run {
   prices: ReadonlyMap<string, Price> = new Map()
   /** Whether its lines may be sent only when limits allow them. */
   isLimited = false
-  /** A batch API would answer its lines too late. */
+  /** Whether a batch API would answer its lines too late. */
   isLate = false
   /** How often lines of its batch had been cancelled one by one when that was looked at last. */
   lineCancels = 0
@@ -135,7 +133,7 @@ export class Run {
   readonly alarms: (() => void)[] = []
   /** Called when it is stopped, and when it is closed. */
   readonly watchers = new Set<() => void>()
-  /** It is in a turn's list (turn.ts). */
+  /** Whether it is in the list of the turn (turn.ts). */
   isTouched = false
 
   constructor(
@@ -173,7 +171,6 @@ export class Run {
     return this.#states[position]!
   }
 
-  /** How many lines are in a state. */
   count(state: LineState): number {
     return this.#counts[state]!
   }
@@ -196,7 +193,7 @@ export class Run {
     return found
   }
 
-  /** Throws an IllegalTransition, which changes nothing. */
+  /** Changes the state of a line; throws an IllegalTransition, and changes nothing, if the table has no such transition. */
   move(position: number, to: LineState, cause: string): void {
     const from = this.#states[position]!
     if (!isLegal(from, to)) throw new IllegalTransition(this.nameOf(position), from, to, cause)
@@ -215,7 +212,7 @@ export class Run {
     return this.#states[position] === RETRYING && this.mayMove
   }
 
-  /** For logs and errors. */
+  /** The name of a line in logs and errors. */
   nameOf(position: number): string {
     const { batch_id, idx } = this.claim
     return `line ${this.#lines[position]?.line} of chunk ${idx} of ${batch_id}`
@@ -296,7 +293,7 @@ export class Run {
       if (tries && !this.isFinished(position)) yield [position, tries]
   }
 
-  /** When it may be sent again (Unix ms). */
+  /** When the line may be sent again (Unix ms). */
   dueOf(position: number): number {
     return this.#due?.[position] ?? 0
   }
@@ -312,7 +309,7 @@ export class Run {
     return this.#stopped
   }
 
-  /** The first reason stands, but `lost` overrides. */
+  /** Stops the run; the first reason stands, but `lost` overrides. */
   stop(reason: RunStop): void {
     if (this.#stopped === null || reason === 'lost') this.#stopped = reason
     for (const watch of this.watchers) watch()
@@ -336,12 +333,12 @@ export class Run {
     return this.#counts[IN_FLIGHT] === 0 && this.remoteWork === 0
   }
 
-  /** Its lease is about to be given up: none of its lines moves from here on but to an end. */
+  /** Begins to give up its lease: from here on its lines move only to an end. */
   park(): void {
     this.#phase = 'parking'
   }
 
-  /** Its lease has ended. Entries in queues outlive it, so its memory is given up here. */
+  /** Gives up the memory of a run whose lease has ended: entries in queues outlive it. */
   close(): void {
     this.#phase = 'closed'
     for (const cancel of this.alarms.splice(0)) cancel()
@@ -351,7 +348,6 @@ export class Run {
     for (const watch of this.watchers) watch()
   }
 
-  /** Aborts what is in flight. */
   abort(): void {
     this.#controller.abort()
   }
@@ -377,7 +373,7 @@ export class Run {
     return this.results.trace?.traceparent ?? this.batch.traceparent
   }
 
-  /** Whose spend its lines are, each once. */
+  /** The payers of its lines, each once. */
   get payers(): readonly Payer[] {
     return [...new Set(this.#lines.map((_, position) => this.#paidBy(position).payer))]
   }

@@ -21,7 +21,7 @@ export interface Gate {
   readonly state: LineState
   /** When the line may go on (Unix ms), infinity where that is not known; null: now. */
   until(run: Run, position: number, now: number): number | null
-  /** A line is kept back: sees to it that the line is placed again. Absent: all lines of its run are, when anything changes. */
+  /** Has a line that is kept back placed again. Absent: all lines of its run are placed when anything changes. */
   keep?(run: Run, position: number): void
 }
 
@@ -57,13 +57,12 @@ export type Wait = 'requeued' | 'remote_batch' | 'paused' | 'usage_limit' | 'mod
 
 /** The facts about a run beside the states of its lines. */
 export interface RunFacts {
-  /** Its batch is paused. */
   isPaused: boolean
-  /** Its lines that follow others follow lines of it. */
+  /** Whether its lines that follow others follow lines of its own. */
   followsItself: boolean
-  /** Its limits were just checked, and nothing that is not committed yet may make room. */
+  /** Whether its limits were just checked, and nothing that is not committed yet may make room. */
   isChecked: boolean
-  /** For a while, nothing can be sent for any of its models. */
+  /** Whether nothing can be sent for any of its models, for a while. */
   isBlocked: boolean
 }
 

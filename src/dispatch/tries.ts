@@ -14,7 +14,6 @@ const ATTEMPTS_LISTED_MAX = 20
 /** Lines of parked chunks whose attempts are remembered; beyond that, the chunks that were parked first are forgotten. */
 const PARKED_LINES_MAX = 20_000
 
-/** An attempt that has ended. */
 export interface EndedAttempt {
   upstream: Upstream
   /** When it began and ended (Unix ms). */
@@ -22,9 +21,9 @@ export interface EndedAttempt {
   now: number
   /** The ID of the batch at the batch API that had the line. */
   remote_batch?: string
-  /** In [0, 1), equal for lines that are to be tried again together. */
+  /** The chance in its backoff, in [0, 1): equal for lines that are to be tried again together. */
   draw?: number
-  /** By this worker: the line has no try less. */
+  /** Whether this worker aborted it, which costs the line no try. */
   isAborted?: boolean
   /** Whether the next attempt may go to the same upstream although this one missed. */
   mayStay?: boolean
@@ -154,7 +153,7 @@ export class LikelyRejections {
   /** Errors that later attempts did not meet. */
   readonly #passing = new WeakMap<Upstream, Set<string>>()
 
-  /** The line was answered there. */
+  /** Notes that a line was answered by an upstream: errors that it met there before were no rejections. */
   onAnswered({ listed }: LineAttempts, upstream: Upstream): void {
     for (const attempt of listed) {
       const error = errorOf(attempt, upstream)
@@ -183,7 +182,7 @@ export class LikelyRejections {
   }
 }
 
-/** Without numbers, which may be of the request; null unless the server itself explained a status of 500. */
+/** The error without numbers, which may be of the request; null unless the server itself explained a status of 500. */
 function errorOf({ upstream: name, status, reason = '' }: AttemptRecord, upstream: Upstream): string | null {
   if (status !== 500 || name !== upstream.name || reason === '500') return null
   return reason.replaceAll(/[0-9a-f]{8,}|\d+/gi, '#')

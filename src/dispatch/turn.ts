@@ -21,7 +21,6 @@ export type Change =
   /** Chunks may be there to be claimed. */
   | { kind: 'ready' }
 
-/** The work at the end of a turn. */
 export interface TurnEnd {
   /** Runs of which lines ended, or of which nothing may be under way any more. */
   runs: readonly Run[]
@@ -29,7 +28,6 @@ export interface TurnEnd {
   checksLimits: boolean
 }
 
-/** Who takes what is in the list. */
 interface TurnTaker {
   take(change: Change): void
   end(turn: TurnEnd): void
@@ -63,7 +61,7 @@ export class Turn {
     this.#changes = []
   }
 
-  /** Lines of the run ended, or nothing of it may be under way any more. */
+  /** Puts a run into the turn's list of which lines ended, or nothing may be under way any more. */
   touch(run: Run): void {
     if (!run.isTouched) {
       run.isTouched = true
@@ -78,7 +76,7 @@ export class Turn {
     this.schedule()
   }
 
-  /** Lines may be sent. */
+  /** Ends the turn soon: lines may be sent. */
   schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true

@@ -24,7 +24,6 @@ import type { ChunkReader } from './claim/chunk-reader.ts'
 import { type Leases, Looking } from './claim/leases.ts'
 import { runTask } from './task-runner.ts'
 
-/** Batches per look. */
 const BATCHES_MAX = 100
 /** Chunks that are claimed and committed in one transaction: at most so many, and so many bytes of input. */
 const CHUNKS_PER_COMMIT_MAX = 16
@@ -135,7 +134,7 @@ export class EndingBatches {
     for (const batch of ended) onEnded(batch)
   }
 
-  /** The database rejects a value in one of these commits: that chunk is rejected, and the others are committed. */
+  /** Commits each chunk alone, and rejects the one in which the database rejects a value. */
   async #isolate(commits: readonly RunCommit[], error: StatementRejected): Promise<void> {
     const { store, leases } = this.#options
     const [first, ...others] = commits
@@ -144,7 +143,7 @@ export class EndingBatches {
     else for (const commit of commits) await this.#commit([commit])
   }
 
-  /** Null when the chunk cannot be closed now, or its batch is not ending any more. */
+  /** Ends the lines of a chunk and seals it; null when it cannot be closed now, or its batch is not ending any more. */
   async #seal(claim: ChunkRow, reading: Promise<BatchInput>): Promise<RunCommit | null> {
     const { store, sealed, reader, restoreTries, clock, log, leases } = this.#options
     let lease = claim

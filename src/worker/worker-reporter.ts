@@ -40,7 +40,6 @@ interface WorkerReporterOptions {
 /** Attempts at an upstream since the last report. */
 type Attempts = Pick<ServerHourRow, 'answered' | 'answered_ms' | 'missed' | 'missed_ms'>
 
-/** `at`: Unix ms. */
 type Probed = ServerProbe & { at: number }
 
 export class WorkerReporter {
@@ -58,7 +57,7 @@ export class WorkerReporter {
     this.#since = options.clock.now()
   }
 
-  /** To be told of every attempt. */
+  /** Counts an attempt. */
   attempted: Observer['attempted'] = (upstream, result, durationMs) => {
     let attempts = this.#attempts.get(upstream)
     if (!attempts) {
@@ -79,7 +78,7 @@ export class WorkerReporter {
     return this.#options.status().storesFailing !== this.#storesFailing
   }
 
-  /** To be called every few seconds. */
+  /** Stores the report if it has changed; to be called every few seconds. */
   async report(): Promise<void> {
     const { store, clock, sessionId } = this.#options
     const now = clock.now()
@@ -224,7 +223,7 @@ export class LaneReporter {
     this.#options = options
   }
 
-  /** To be called about once a second. */
+  /** Stores the report if it has changed; to be called about once a second. */
   async report(): Promise<void> {
     const { store, sessionId } = this.#options
     const laneReports = this.#laneReports()

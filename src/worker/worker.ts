@@ -62,7 +62,6 @@ export interface WorkerOptions extends Omit<DispatchOptions, 'learner' | 'turn' 
   /** The maintenance tasks; every worker runs them about once a second. */
   maintenance: () => Promise<void>
   onEnded?: (batch: BatchRow) => void
-  /** A task ended or was postponed. */
   onTask?: (task: TaskRow) => void
   /** Without it, nothing is traced. */
   tracing?: Tracing | undefined
@@ -156,14 +155,14 @@ export class Worker {
     dispatch.setLanes(options.upstreams, options.spills)
   }
 
-  /** For metrics and readiness. */
+  /** The state of the worker, for metrics and readiness. */
   get status(): { openChunks: number; storesFailing: boolean } {
     const { blobsFail = () => false } = this.#options
     const { runs, recorder } = this.#dispatch
     return { openChunks: runs.size, storesFailing: recorder.failingSince !== null || blobsFail() }
   }
 
-  /** For metrics and waiting reasons. */
+  /** The lanes by model, for metrics and waiting reasons. */
   get lanes(): ReadonlyMap<string, Lane> {
     return this.#dispatch.lanes
   }
@@ -305,7 +304,7 @@ export class Worker {
     this.#tasks.look()
   }
 
-  /** A broken network of one worker must not delay a batch that another worker could run. */
+  /** Parks chunks that only other workers can run: a broken network of one must not delay them. */
   async #leaveToOthers(): Promise<void> {
     const models = this.#dispatch.runs.size === 0 ? [] : this.#laneReporter.unavailableFor(UNREACHABLE_MS)
     if (models.length === 0) return
@@ -313,7 +312,7 @@ export class Worker {
     this.#dispatch.parkBlocked((model) => reachable.includes(model))
   }
 
-  /** Lines in flight may finish for `drainMs`; then they are aborted. */
+  /** Waits for lines in flight, which are aborted after `drainMs`. */
   async #drain(): Promise<void> {
     const { clock, drainMs } = this.#options
     this.#dispatch.drain()

@@ -20,7 +20,7 @@ const OVERHEAD_BYTES = 1024
 interface Group {
   key: string
   leader: Entry
-  /** By run. Some may follow no longer. */
+  /** The lines that follow, by run; some may follow no longer. */
   followers: Map<Run, Set<number>>
   /** Aborts the search for an earlier answer, which is done once. */
   search: AbortController | null
@@ -45,7 +45,7 @@ export class Duplicates {
   /** By run and key, groups whose leader a batch API has, while a line of another run leads a group of its own. */
   readonly #aside = new WeakMap<Run, Map<string, Group>>()
   readonly #led = new WeakMap<Run, Map<number, Group>>()
-  /** The one that was used longest ago first. */
+  /** Remembered answers by key, the one that was used longest ago first. */
   readonly #answers = new Map<string, SharedAnswer>()
   readonly #memory: Pick<ResponseMemory, 'hold' | 'free'>
 
@@ -124,7 +124,7 @@ export class Duplicates {
     return group
   }
 
-  /** The line was answered: returns the lines that share the answer. */
+  /** Remembers the answer of a line; returns the lines that share it. */
   answered(run: Run, position: number, { body, answer }: Answered, cost_nanos: number): readonly Entry[] {
     if (run.batch.dedupe === null) return NONE
     const group = this.#led.get(run)?.get(position)
@@ -157,7 +157,7 @@ export class Duplicates {
     this.#memory.free('remembered', answer.body.length + OVERHEAD_BYTES)
   }
 
-  /** The line leads no longer: returns the lines that followed it, and still do. */
+  /** Ends the lead of a line; returns the lines that followed it, and still do. */
   dissolve(run: Run, position: number): readonly Entry[] {
     const led = this.#led.get(run)
     const group = led?.get(position)
@@ -169,7 +169,7 @@ export class Duplicates {
     return [...group.followers].flatMap(([follower, positions]) => following(follower, positions))
   }
 
-  /** The line may wait for long: returns the lines of other runs that followed it. Those of its own run still do. */
+  /** Returns the lines of other runs that followed a line which may wait for long. Those of its own run still do. */
   releaseOthers(run: Run, position: number): readonly Entry[] {
     const group = this.#led.get(run)?.get(position)
     if (!group) return NONE
@@ -182,7 +182,7 @@ export class Duplicates {
     return found
   }
 
-  /** The search for an earlier answer has found none: the line leads on, and is sent when its turn comes. */
+  /** Notes that no earlier answer was found: the line leads on, and is sent when its turn comes. */
   searched(run: Run, position: number): void {
     const group = this.#led.get(run)?.get(position)
     if (group) group.search = null
@@ -196,7 +196,7 @@ export class Duplicates {
     return count === run.count(FOLLOWING)
   }
 
-  /** The run is closed: returns the lines of other runs that followed lines of it. */
+  /** Ends the lead of a closed run's lines; returns the lines of other runs that followed them. */
   close(run: Run): readonly Entry[] {
     const positions = [...(this.#led.get(run)?.keys() ?? [])]
     const followers = positions.flatMap((position) => this.dissolve(run, position))

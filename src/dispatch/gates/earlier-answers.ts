@@ -42,7 +42,7 @@ interface EarlierAnswersOptions extends Pick<Ports, 'sealed' | 'clock' | 'log'> 
   store: Pick<Store, 'read'>
   session: { readonly id: string }
   answers: Pick<ResponseMemory, 'untilRoom' | 'hold' | 'free'>
-  /** The open ones, by batch and index. */
+  /** The open runs, by batch and index. */
   runs: ReadonlyMap<string, Run>
 }
 
@@ -66,7 +66,10 @@ export class EarlierAnswers {
     return firsts[position] ?? 0
   }
 
-  /** Waits while another worker has the line. Null if the request is to be sent. */
+  /**
+   * The stored answer of an identical line, waited for while another worker has that line; null if the request is to be
+   * sent.
+   */
   async find(run: Run, position: number, signal: AbortSignal): Promise<SharedAnswer | null> {
     try {
       return await this.#find(run.batch, this.firstOf(run, position), signal)

@@ -10,7 +10,7 @@ export class Pauses {
   readonly state = PAUSED
   readonly #store: Pick<Store, 'read'>
   #models: ReadonlySet<string> = new Set()
-  /** Pauses have changed since they were applied to the runs. */
+  /** Whether pauses have changed since they were applied to the runs. */
   #isStale = false
   /** Whether each batch was paused when it was read last. */
   readonly #batches = new Map<string, boolean>()
@@ -36,7 +36,7 @@ export class Pauses {
     return this.#batches.get(id) ?? paused_at !== null
   }
 
-  /** Before a chunk of this batch is opened: whether the batch is paused, and which models are. */
+  /** Reads whether a batch is paused, and which models are, before a chunk of it is opened. */
   async loadFor(batch_id: string): Promise<void> {
     const [statuses] = await Promise.all([readBatchStatuses(this.#store.read, [batch_id]), this.#load()])
     for (const { id, paused_at } of statuses) {

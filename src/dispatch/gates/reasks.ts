@@ -12,9 +12,9 @@ import type { EndedAttempt } from '../tries.ts'
 
 /** The defect of an answer. */
 export interface Fault {
-  /** Without any content, for the audit record. */
+  /** The code for the audit record, without any content. */
   code: AnswerFault
-  /** For the model. */
+  /** The words for the model. */
   message: string
   /** The answer that it is about. */
   text: string
@@ -32,7 +32,6 @@ export interface AnswerChecks {
   begin: (project_id: string, schema: object, spent: { usedMs: number; checked: number }) => AnswerCheck
 }
 
-/** An answer that is being checked. */
 export interface CheckedAnswer {
   run: Run
   position: number
@@ -51,7 +50,7 @@ interface RunChecks {
   spent: { usedMs: number; checked: number }
   /** By the text of the schema; the one that was used last at the end. */
   bySchema: Map<string, { check: AnswerCheck; waiting: Waiting[]; isBusy: boolean }>
-  /** By position. */
+  /** Answers that are being checked, by position. */
   waiting: Map<number, Waiting>
 }
 
@@ -71,7 +70,6 @@ interface ReasksOptions {
   turn: { push(examined: Examined): void }
 }
 
-/** An answer was checked. */
 export interface Examined {
   kind: 'examined'
   run: Run
@@ -138,7 +136,7 @@ export class Reasks {
     if (!group.isBusy) void this.#work(checks, group)
   }
 
-  /** Has all that wait for one schema checked, those that come meanwhile as well. */
+  /** Checks all answers that wait for one schema, those that come meanwhile as well. */
   async #work(
     checks: RunChecks,
     group: { check: AnswerCheck; waiting: Waiting[]; isBusy: boolean },
@@ -168,7 +166,7 @@ export class Reasks {
     this.#options.memory.free('examined', one.bytes)
   }
 
-  /** Nothing of the run is checked any more: returns the answers that waited. */
+  /** Ends the checks of a run; returns the answers that waited. */
   close(run: Run): readonly CheckedAnswer[] {
     const checks = this.#runs.get(run)
     if (!checks) return []
@@ -180,7 +178,7 @@ export class Reasks {
   }
 }
 
-/** Null where nothing is, or where that is not known. */
+/** The fault that a verdict names; null where there is none, or where that is not known. */
 function whatIsWrong(verdict: string | null): string | null {
   const prefix = 'not_schema: '
   return verdict?.startsWith(prefix) ? verdict.slice(prefix.length) : null

@@ -48,7 +48,6 @@ export class Retries {
     this.#setAlarm()
   }
 
-  /** Nothing is due any more. */
   close(): void {
     this.#heap.length = 0
     this.#setAlarm()

@@ -62,7 +62,6 @@ export interface Ticket {
  */
 export type Miss = 'unreachable' | 'unavailable' | 'failed' | 'throttled'
 
-/** Why it is open. */
 type OpenKind = Miss
 
 export class Circuit {
@@ -171,13 +170,13 @@ export class Circuit {
     else this.#earlyProbes.add(ticket.batch_id)
   }
 
-  /** The server was started anew: nothing that it did before counts. */
+  /** Forgets what the server did before it was started anew. */
   onStarted(): void {
     this.#forgetMisses()
     this.#errors.clear()
   }
 
-  /** The line was answered, or the server rejected its content: in both cases the server is up. */
+  /** Notes an answer, or a rejection of the line's content: in both cases the server is up. */
   onAnswered(ticket: Ticket, now: number): void {
     this.#endProbe(ticket)
     this.#faults.onAnswered(ticket.batch_id, ticket.sentAt)
@@ -230,7 +229,7 @@ export class Circuit {
     return counts
   }
 
-  /** The worker aborted the attempt: it says nothing about the server. */
+  /** Ends an attempt that the worker aborted, which says nothing about the server. */
   onAborted(ticket: Ticket): void {
     this.#endProbe(ticket)
   }
@@ -301,7 +300,7 @@ export class BatchFaults {
   readonly #batches = new Map<string, Tally>()
   readonly #pending = new Set<string>()
 
-  /** A line of the batch was answered that had been sent at `sentAt` (Unix ms). */
+  /** Notes the answer to a line of the batch that was sent at `sentAt` (Unix ms). */
   onAnswered(batch_id: string, sentAt: number): void {
     for (const other of this.#pending) {
       if (other === batch_id) continue
@@ -318,14 +317,14 @@ export class BatchFaults {
     fade(own)
   }
 
-  /** A line of the batch missed that had not missed before. */
+  /** Notes the first miss of a line of the batch. */
   onMissed(batch_id: string, now: number): void {
     const own = this.#tally(batch_id)
     if (own.pending.length < LINES_REMEMBERED) own.pending.push(now)
     this.#pending.add(batch_id)
   }
 
-  /** The server is unreachable: earlier misses may have been caused by its shutdown. */
+  /** Forgets all misses of a server that is unreachable: its shutdown may have caused them. */
   onUnreachable(): void {
     this.#batches.clear()
     this.#pending.clear()

@@ -31,7 +31,6 @@ export interface ConcurrencyOptions {
   seeksPlateau?: boolean
 }
 
-/** A call in flight. */
 export interface Sent {
   /** Unix ms. */
   readonly sentAt: number
@@ -101,7 +100,7 @@ export class ConcurrencyLimit {
     sent.cohort = this.#plateau.onSent()
   }
 
-  /** The call was answered, or its content was rejected: in both cases the upstream had capacity for it. */
+  /** Notes an answer, or a rejection of the content: in both cases the upstream had capacity for the call. */
   onAnswered(sent: Sent, now: number): void {
     if (now !== this.#answeredAt) this.#answeredFull = this.#inFlight >= this.#limit
     this.#answeredAt = now
@@ -113,7 +112,7 @@ export class ConcurrencyLimit {
     else if (--this.#roundLeft <= 0) this.#endRound(now)
   }
 
-  /** The upstream has no capacity beyond what is still in flight. */
+  /** Notes a throttle: the upstream has no capacity beyond what is still in flight. */
   onThrottled(sent: Sent): void {
     this.#inFlight--
     this.#plateau.onEnded(sent.cohort!)
@@ -123,7 +122,6 @@ export class ConcurrencyLimit {
     this.#missing = true
   }
 
-  /** The call failed. */
   onFailed(sent: Sent, now: number): void {
     this.#inFlight--
     if (this.#plateau.onEnded(sent.cohort!)) this.#backToProven(sent, now)
@@ -142,7 +140,7 @@ export class ConcurrencyLimit {
     return this.#limit < proven ? Math.max(lower, Math.floor(proven * FAILURE_FACTOR)) : lower
   }
 
-  /** The worker aborted the call: it says nothing about the upstream. */
+  /** Ends a call that the worker aborted, which says nothing about the upstream. */
   onAborted(sent: Sent, now: number): void {
     this.#inFlight--
     if (this.#plateau.onEnded(sent.cohort!)) this.#backToProven(sent, now)
@@ -260,7 +258,7 @@ class Plateau {
     this.#filling = this.#newCohort()
   }
 
-  /** A line is sent; its cohort is passed to the method that is called when it ends. */
+  /** Counts a line that is sent; its cohort is passed to the method that is called when it ends. */
   onSent(): Cohort {
     if (this.#filling.sent === this.#filling.size) this.#filling = this.#newCohort()
     this.#filling.sent++
@@ -279,7 +277,7 @@ class Plateau {
     return this.onEnded(cohort)
   }
 
-  /** The line ended without an answer: the cohort no longer waits for it. */
+  /** Counts a line that ended without an answer: the cohort no longer waits for it. */
   onEnded(cohort: Cohort): boolean {
     cohort.ended++
     if (cohort.ended < cohort.size * ENDED_SHARE || !this.#cohorts.delete(cohort)) return false

@@ -53,7 +53,6 @@ export class FairQueue {
     return this.#linesAhead
   }
 
-  /** Entries of at-risk batches. */
   get entriesAtRisk(): number {
     let count = 0
     if (this.#atRisk.size > 0)
@@ -117,7 +116,6 @@ export class FairQueue {
     return this.#atRisk.size > 0 && ++this.#served % ROUND_ROBIN_EVERY !== 0
   }
 
-  /** The next line of an at-risk batch for a server. */
   nextAtRisk(server: Replica | null = null, peers: readonly Replica[] = []): Entry | null {
     return this.#first(server, peers, () => this.#atRiskBatch())
   }
@@ -131,7 +129,7 @@ export class FairQueue {
     return null
   }
 
-  /** Null if none of its entries counted. */
+  /** The next line of a batch; null if none of its entries counted. */
   #take({ entity, lines }: Waiting, server: Replica | null, peers: readonly Replica[]): Entry | null {
     const before = lines.count
     const entry = lines.take(server, peers)

@@ -23,11 +23,11 @@ import { requestBody } from './request-body.ts'
 import type { Call, ModelServer, Observer } from './upstream.ts'
 
 interface SenderOptions extends Pick<Ports, 'clock' | 'log'> {
-  /** By model; changed by reloads. */
+  /** Lanes by model; changed by reloads. */
   lanes: ReadonlyMap<string, Lane>
   lines: Pick<Lines, 'begin' | 'answered' | 'refused' | 'missed' | 'broken'>
   turn: Turn
-  /** When there is room again, a turn is scheduled. */
+  /** The memory of answers; a turn is scheduled when it has room again. */
   answers: { readonly hasRoom: boolean }
   session: { readonly isCertain: boolean }
   observe?: Pick<Observer, 'attempted'> | undefined

@@ -28,13 +28,12 @@ export interface UpstreamTerms {
   hours?: OpeningHours | null
 }
 
-/** An attempt under way. */
 export interface Call extends Ticket, Sent {}
 
 export abstract class Upstream {
   readonly limit: ConcurrencyLimit
   readonly circuit: Circuit
-  /** By its address (domain/gen-ai.ts); null: it does not tell. */
+  /** The provider, by its address (domain/gen-ai.ts); null: it does not tell. */
   provider: string | null = null
   #terms: UpstreamTerms
   /** Lines in flight over its connections; the server may have more, sent with earlier settings. */
@@ -65,7 +64,7 @@ export abstract class Upstream {
     return this.#terms.price ?? null
   }
 
-  /** From now on; what is in flight is not affected. */
+  /** Takes up other settings; what is in flight is not affected. */
   setTerms(terms: UpstreamTerms): void {
     this.#terms = terms
     this.limit.setMax(terms.concurrency_max)
@@ -138,7 +137,7 @@ export abstract class Upstream {
     return first === Number.POSITIVE_INFINITY ? null : first
   }
 
-  /** Nothing more is sent; its connections are closed when nothing is in flight. */
+  /** Ends its use; its connections are closed when nothing is in flight. */
   retire(): void {
     this.#retired = true
     this.#closeIfRetired()
@@ -154,7 +153,7 @@ export abstract class Upstream {
     this.circuit.onSent(call)
   }
 
-  /** The worker aborted the attempt, or made a mistake: that says nothing about the server. */
+  /** Ends an attempt that the worker aborted, or failed by a mistake of its own: that says nothing about the server. */
   withdraw(call: Call, now: number): void {
     this.#inFlight--
     this.limit.onAborted(call, now)
@@ -174,7 +173,7 @@ export abstract class Upstream {
     return blame
   }
 
-  /** It took what it was sent. */
+  /** Notes that it took what it was sent. */
   took(call: Call, now: number): void {
     const { limit, circuit } = this
     this.#inFlight--
@@ -229,7 +228,6 @@ function refusesService(result: MissedResult): boolean {
   return result.kind === 'failed' && result.refusesService === true
 }
 
-/** Whether the connection broke. */
 function isBroken(result: MissedResult): boolean {
   return result.kind === 'failed' && result.status === null && result.code === 'upstream_unavailable'
 }
@@ -284,7 +282,7 @@ export class ModelServer extends Upstream {
     await this.backend.close()
   }
 
-  /** Also as the requests of others allow. */
+  /** How much it takes at once now: also as live requests allow. */
   override concurrency(now: number): number {
     const places = super.concurrency(now)
     return this.live === null ? places : Math.min(places, this.live.places(this.limit.inFlight, now))
@@ -341,7 +339,7 @@ export interface Observer extends RecordObserver {
     upstream: Upstream,
     result: BackendResult['kind'] | 'aborted',
     durationMs: number,
-    /** Of a line that was sent alone. */
+    /** The attempt of a line that was sent alone. */
     call?: { endpoint: EndpointPath; result: BackendResult },
   ): void
   /** A line is retried because of this upstream. */

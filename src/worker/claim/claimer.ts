@@ -49,7 +49,7 @@ export interface ClaimerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   leases: Leases
   session: { readonly id: string }
   lanes: Parameters<typeof demandOf>[0] & Parameters<typeof overtakenWork>[1]
-  /** The open ones. */
+  /** The open runs. */
   runs: { values(): Iterable<Run> }
   /** Batches that may miss their deadline. */
   atRisk: ReadonlySet<string>
@@ -72,7 +72,7 @@ export class Claimer {
   readonly #looking = new Looking(() => this.#lookUntilFull())
   /** When the last claim began (Unix ms). */
   #claimedFrom = 0
-  /** The last look found no chunk. */
+  /** Whether the last look found no chunk. */
   #foundNothing = false
   /** When to look again for chunks of other projects (Unix ms). */
   #othersAt = 0
@@ -347,7 +347,10 @@ export class Claimer {
     }
   }
 
-  /** A result means: park it until `retryAt` (Unix ms), for a limit unless there is another reason. */
+  /**
+   * Prepares a run to be opened; returns until when (Unix ms) to park it instead, for a limit unless there is another
+   * reason.
+   */
   async #prepare(run: Run, limitVersion: number): Promise<{ retryAt: number; reason?: string } | null> {
     const { clock, elsewhere, dispatch } = this.#options
     await dispatch.adopt(run)
@@ -356,7 +359,7 @@ export class Claimer {
     return await dispatch.admit(run, limitVersion)
   }
 
-  /** The database rejects a value in the chunk: its lines end as errors. */
+  /** Has the lines of a chunk end as errors, since the database rejects a value in it. */
   async #reject(claim: ChunkRow, error: StatementRejected): Promise<void> {
     const { store, log } = this.#options
     log.error(

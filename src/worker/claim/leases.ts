@@ -16,7 +16,7 @@ import {
 
 /** A lease survives two failed renewals. */
 const RENEWALS_PER_LEASE = 3
-/** So that a waiting reason can name a missing worker before its lease expires. */
+/** The longest time between renewals: a waiting reason can name a missing worker before its lease expires. */
 const RENEW_MS_MAX = 2_000
 
 /** A time by the system's clock (Unix ms), and by one that is never set back. */
@@ -150,7 +150,7 @@ export class Leases {
     this.#options = options
   }
 
-  /** The lease of something could not be ended: there may be strays. */
+  /** Has strays looked for, since a lease could not be ended. */
   suspect(): void {
     this.#releaseAt = Number.NEGATIVE_INFINITY
   }
@@ -160,7 +160,7 @@ export class Leases {
     this.#known.delete(nameOf(leased))
   }
 
-  /** A lease was ended. A commit whose answer was lost may have changed the row: the chunk is then a stray. */
+  /** Notes how a lease ended: if a commit whose answer was lost has changed the row, the chunk is a stray. */
   ended(how: Fenced): void {
     if (how !== 'accepted') this.suspect()
   }

@@ -27,25 +27,22 @@ import { isUnsentReserved, type ReservedFunds } from './reserved-funds.ts'
 /** How long a chunk of which no line is allowed stays parked, at least; with jitter. It doubles each time. */
 const PARK_MS = 1_000
 const PARK_MS_MAX = 60_000
-/** Chunks of which that is remembered. */
+/** Chunks whose number of parks is remembered. */
 const PARKED_MAX = 10_000
 /** How long no chunk of a project is claimed after one of its chunks was parked. */
 const PROJECT_PAUSE_MS = 250
 
 interface LimitGateOptions extends Pick<Ports, 'store' | 'clock'> {
-  /** In [0, 1). */
   random: () => number
   lines: Pick<Lines, 'holdForCheck' | 'checked' | 'reject' | 'requeue'>
   funds: ReservedFunds
   turn: Pick<Turn, 'push'>
   recorder: Pick<Recorder<Run>, 'settle'>
-  /** The open ones. */
+  /** The open runs. */
   runs: { values(): Iterable<Run> }
-  /** The models that are configured now. */
   models: ReadonlyMap<string, Model>
 }
 
-/** Lines of a run to check. */
 interface CheckRequest {
   run: Run
   lines: readonly ReserveLine[]

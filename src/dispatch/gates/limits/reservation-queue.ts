@@ -33,7 +33,7 @@ export class ReservationQueue {
     this.#options = options
   }
 
-  /** Null when the lease is lost. */
+  /** Reserves for lines of a run; null when the lease is lost. */
   reserve(run: Run, lines: readonly ReserveLine[]): Promise<Reservation | null> {
     run.results.hasReservations = true
     return new Promise((resolve, reject) => {

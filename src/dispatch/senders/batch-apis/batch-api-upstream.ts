@@ -65,12 +65,12 @@ export class BatchApiUpstream extends Upstream {
     return tokens.length
   }
 
-  /** It refused a batch of so many projected tokens for its size. */
+  /** Notes that it refused a batch of so many projected tokens for its size. */
   refusedSize(tokens: number, now: number): void {
     Object.assign(this.#room, { tokens: Math.floor(tokens / 2), until: now + ROOM_MS })
   }
 
-  /** Lines that it has, of all projects. */
+  /** The lines that it has, of all projects. */
   get linesThere(): number {
     let lines = 0
     for (const map of [this.#lines.open, this.#lines.onTheirWay])
@@ -78,7 +78,6 @@ export class BatchApiUpstream extends Upstream {
     return lines
   }
 
-  /** Lines that it has of one project. */
   linesOf(project_id: string): number {
     const { open, onTheirWay } = this.#lines
     return (open.get(project_id) ?? 0) + (onTheirWay.get(project_id) ?? 0)
@@ -89,7 +88,7 @@ export class BatchApiUpstream extends Upstream {
     this.#lines.open = open
   }
 
-  /** Lines are handed over to it; the function that is returned says what came of that. */
+  /** Counts lines that are handed over to it; the function that is returned is told whether they have arrived. */
   handOver(project_id: string, lines: number): (areThere: boolean) => void {
     const { onTheirWay } = this.#lines
     const add = (by: number): void => void onTheirWay.set(project_id, (onTheirWay.get(project_id) ?? 0) + by)

@@ -32,7 +32,6 @@ const UNREADABLE_MS_MAX = 60_000
 const FULL_MS_MAX = 15 * 60_000
 
 export interface CollectorOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
-  /** In [0, 1). */
   random: () => number
   rows: RemoteRows
   lines: Pick<Lines, 'answered' | 'refused' | 'missed'>
@@ -144,7 +143,7 @@ export class Collector {
     return null
   }
 
-  /** A line that a batch API had ends, or is tried again. Returns what it cost (nano-dollars). */
+  /** Ends a line that a batch API had, or has it tried again. Returns what it cost (nano-dollars). */
   end(run: Run, position: number, result: BackendResult, blame: Blame, attempt: EndedAttempt): number {
     const { lines, observe } = this.#options
     observe?.attempted(attempt.upstream, result.kind, attempt.now - attempt.at)
@@ -154,7 +153,7 @@ export class Collector {
     return 0
   }
 
-  /** A batch was refused for its size. It is offered in two parts where nothing else of this service fills the batch API. */
+  /** Offers a batch that was refused for its size in two parts, where nothing else of this service fills the batch API. */
   async offerLess(
     run: Run,
     row: RemoteBatchRow,
@@ -219,7 +218,7 @@ export class Collector {
       : unfinished(`the remote batch ended as ${status} before it was answered`, detail)
   }
 
-  /** The batch has ended and its results cannot be read now. */
+  /** Stores that the results of an ended batch cannot be read now; returns when to try again (Unix ms). */
   async #unreadable(
     run: Run,
     row: RemoteBatchRow,

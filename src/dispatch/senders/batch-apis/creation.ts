@@ -82,7 +82,6 @@ interface Creation {
 }
 
 export interface CreationsOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
-  /** Whether the lease certainly holds. */
   session: { readonly isCertain: boolean }
   pauses: Pick<Pauses, 'covers'>
   limits: Pick<LimitGate, 'isOver'>
@@ -218,7 +217,7 @@ export class Creations {
     await api.cancel(id, until.signal)
   }
 
-  /** The batch may be there, and nobody can tell now. */
+  /** Decides about a batch that may be there, while nobody can tell. */
   async #unknown(creation: Creation, error: unknown): Promise<CreationEnd> {
     const { run, row, upstream, until } = creation
     const { store, clock, log, rows } = this.#options
@@ -319,7 +318,7 @@ export function remoteId({ requestIdPrefix }: Pick<Run, 'requestIdPrefix'>, line
   return requestIdPrefix + base32(line)
 }
 
-/** Where the batch API takes them, with entity, tags and conversation of each line. */
+/** The requests of the lines; with entity, tags and conversation where the batch API takes them. */
 function batchRequests({ run, positions, upstream }: Creation): BatchRequest[] {
   return positions.map((position) => {
     const { endpoint, entity, tags, conversation } = run.lines[position]!

@@ -74,7 +74,6 @@ export interface Until {
   readonly signal: AbortSignal
   /** Whether the deadline has passed, rather than the worker stopped or the lease been lost. */
   readonly isOver: () => boolean
-  /** Ends the watch. */
   close(): void
 }
 

@@ -73,12 +73,12 @@ export class RemoteExecutor {
     this.#collector = new Collector(shared)
   }
 
-  /** Calls under way end; the worker stops. */
+  /** Ends calls under way; the worker stops. */
   abort(): void {
     this.#abort.abort()
   }
 
-  /** After a run was opened. */
+  /** Goes on with the remote batches of a run that was opened. */
   opened(run: Run): void {
     for (const row of this.rows.of(run)) {
       if (row.state === 'ended') this.#during(run, () => this.#collect(run, row))
@@ -212,7 +212,10 @@ export class RemoteExecutor {
     else this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
   }
 
-  /** `call`: of lines that were just handed over; ended here. Whether the batch is there. */
+  /**
+   * Has a batch created, or finds it; returns whether it is there. `call`: of lines that were just handed over; ended
+   * here.
+   */
   async #pursue(
     run: Run,
     row: RemoteBatchRow,
@@ -267,7 +270,7 @@ export class RemoteExecutor {
     return end
   }
 
-  /** False if the lease is lost. */
+  /** Stores how a creation has ended; false if the lease is lost. */
   async #settle(
     run: Run,
     row: RemoteBatchRow,
@@ -356,7 +359,7 @@ export class RemoteExecutor {
     return false
   }
 
-  /** No line is to blame: the batch API is unavailable to this service, for these words. */
+  /** Has lines wait of which none is to blame: the batch API is unavailable to this service. */
   #refuses(
     run: Run,
     row: RemoteBatchRow,
@@ -399,7 +402,7 @@ export class RemoteExecutor {
     return now < run.claim.deadline ? Math.min(at, run.claim.deadline) : at
   }
 
-  /** The run is neither parked nor ended before the work is done. */
+  /** Does work on a remote batch; the run is neither parked nor ended before it is done. */
   #during(run: Run, work: () => Promise<void>): void {
     const { turn, log, clock, lines } = this.#options
     run.remoteWork++

@@ -83,7 +83,7 @@ export class Poller {
     this.#options = options
   }
 
-  /** To be called several times a second. */
+  /** Looks at the batches that are due; to be called several times a second. */
   async look(): Promise<void> {
     const { store, clock, rows, log, onlyBatches } = this.#options
     const now = clock.now()
@@ -132,7 +132,7 @@ export class Poller {
     await Promise.all(this.#looking.values())
   }
 
-  /** Batches that are due wait for calls about others, which may not end: what passes by then is not missed. */
+  /** Decides about batches that are due and wait for calls about others, which may not end. */
   async #decideOverdue(of: Parameters<typeof overdueBatches>[1], now: number): Promise<void> {
     const { store } = this.#options
     const order = { now, since: now - OVERDUE_MS, limit: 10 * AT_ONCE }
@@ -239,7 +239,7 @@ export class Poller {
     return false
   }
 
-  /** It is looked at again when something is to be decided about it. */
+  /** Sets when it is looked at again: when something is to be decided about it. */
   async #lookBy(row: RemoteBatchRow, batch: BatchStatusRow, waitMs?: number): Promise<void> {
     const now = this.#options.clock.now()
     const wanted = waitMs === undefined ? (row.poll_at ?? now) : now + waitMs
@@ -287,7 +287,7 @@ export class Poller {
     if (seen.result.kind !== 'throttled') await this.#failing(row, batch, false, seen.result)
   }
 
-  /** Nothing has come of it yet. */
+  /** Stores what was seen of a batch that goes on. */
   async #seen(
     row: RemoteBatchRow,
     batch: BatchStatusRow,
@@ -320,7 +320,7 @@ export class Poller {
     return now >= lastCallAt(batch) || rows.mayReplace(row)
   }
 
-  /** From here on it has as long as a cancellation may take, whether it can be cancelled or not. */
+  /** Has it cancelled: from here on it has as long as that may take, whether it can be cancelled or not. */
   async #recall(row: RemoteBatchRow, isStopped: boolean): Promise<void> {
     const { clock, log } = this.#options
     const now = clock.now()
@@ -352,7 +352,7 @@ export class Poller {
     await store.writeAsyncCommit((tx) => hastenNextBatch(tx, row, clock.now()))
   }
 
-  /** The batch API does not answer, or does not know the batch. */
+  /** Stores that its batch API does not answer, or does not know it; gives it up when that has lasted. */
   async #failing(
     row: RemoteBatchRow,
     batch: BatchStatusRow,
@@ -373,7 +373,7 @@ export class Poller {
     await this.#change(row, { failing_since, detail })
   }
 
-  /** The worker that recorded its results crashed before it noted that. */
+  /** Notes that its results are recorded, if the worker that did so crashed before that. */
   async #checkSealed(row: RemoteBatchRow): Promise<void> {
     const { store, clock } = this.#options
     const chunk = await readRow(store.read, 'chunks', { batch_id: row.batch_id, idx: row.idx })
