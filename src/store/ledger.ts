@@ -154,24 +154,29 @@ export interface HourOfDemand {
   model: string
   /** The first deadline in that hour (Unix ms). */
   deadline: number
+  /** When they may send, Unix ms: now, or in an hour to come. */
+  begins: number
   lines: number
   tokens: number
 }
 
-/** In the order of models and hours. */
-export async function listDemand(db: Reader, now: number): Promise<HourOfDemand[]> {
+/** Of batches that may send before `until`, in the order of models, hours, and when they may. */
+export async function listDemand(db: Reader, now: number, until: number): Promise<HourOfDemand[]> {
   const hour = sql<number>`expires_at / ${sql.lit(HOUR_MS)}`
+  const begins = sql<number>`CASE WHEN start_after > ${sql.lit(now)} THEN start_after ELSE ${sql.lit(now)} END`
+  const beginsIn = sql<number>`CASE WHEN start_after > ${sql.lit(now)} THEN start_after / ${sql.lit(HOUR_MS)} ELSE 0 END`
   return await selectRows(db, 'batches', { status: ['validating', 'queued', 'in_progress'], paused_at: null })
     .innerJoin('batch_projected_spend', (join) =>
       join.onRef('batch_projected_spend.batch_id', '=', 'batches.id').on('entity', '=', ''),
     )
-    .select(['model', sql<number>`min(expires_at)`.as('deadline')])
+    .select(['model', sql<number>`min(expires_at)`.as('deadline'), sql<number>`max(${begins})`.as('begins')])
     .select([exactSum('requests').as('lines'), exactSum('tokens').as('tokens')])
-    .where((eb) => eb.or([eb('start_after', 'is', null), eb('start_after', '<=', now)]))
+    .where((eb) => eb.or([eb('start_after', 'is', null), eb('start_after', '<=', until)]))
     .where('requests', '>', 0)
-    .groupBy(['model', hour])
+    .groupBy(['model', hour, beginsIn])
     .orderBy('model')
     .orderBy(hour)
+    .orderBy(beginsIn)
     .execute()
 }
 

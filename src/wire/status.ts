@@ -137,6 +137,10 @@ export const ModelDemand = object(
     lines: count('Unfinished lines of batches that may send now: not paused, and past their `start_after`.'),
     tokens: count('Their projected tokens: prompts, and all the output that they allow.'),
     tokens_per_s: amount('The rate that meets the deadline of each of them.'),
+    tokens_per_s_next_hour: amount(
+      'The rate that is needed at some time of the next hour: with the batches whose `start_after` is in it.',
+    ),
+    tokens_per_s_next_day: amount('The same of the next 24 hours.'),
     answered_tokens_per_s: amount(
       'The rate that its servers have now, by the same measure: the lines that they answer, at the mean of the projected tokens that wait. 0 where nothing waits.',
     ),
@@ -158,6 +162,8 @@ export const ModelDemand = object(
     lines: 1200,
     tokens: 360000,
     tokens_per_s: 50,
+    tokens_per_s_next_hour: 50,
+    tokens_per_s_next_day: 80,
     answered_tokens_per_s: 62.5,
     replicas: 1,
     by_deadline: [{ deadline: 1767232800, lines: 1200, tokens: 360000 }],

@@ -26,7 +26,12 @@ test('demand is what open batches need by their deadlines, and the servers that 
   }
   assert.equal((await server.call('GET', '/v1/demand')).outcome, '403 missing_scope')
   const idle = { object: 'demand', model: 'sim-1', lines: 0, tokens: 0, tokens_per_s: 0 }
-  const none = { answered_tokens_per_s: 0, by_deadline: [] }
+  const none = {
+    tokens_per_s_next_hour: 0,
+    tokens_per_s_next_day: 0,
+    answered_tokens_per_s: 0,
+    by_deadline: [],
+  }
   assert.deepEqual(await read('?tokens_per_s=10'), { ...idle, ...none, replicas: 0 })
   const { id } = await server.createBatch(await server.processedFile())
   const now = server.clock.now()
@@ -43,7 +48,7 @@ test('demand is what open batches need by their deadlines, and the servers that 
   })
   assert.deepEqual(await read('?tokens_per_s=4'), {
     ...{ object: 'demand', model: 'sim-1', lines: 12, tokens: 36_000, tokens_per_s: 10, replicas: 3 },
-    answered_tokens_per_s: 0,
+    ...{ tokens_per_s_next_hour: 10, tokens_per_s_next_day: 10, answered_tokens_per_s: 0 },
     by_deadline: [{ deadline: Math.floor(now / 1000) + 3600, lines: 12, tokens: 36_000 }],
   })
   const how = { circuit: 'closed' as const, latency_ms: null, errors_per_s: 0, last_error: null }
@@ -59,6 +64,23 @@ test('demand is what open batches need by their deadlines, and the servers that 
     await setWorkerReport(tx, worker, { open_chunks: 1, stores_failing: false, upstreams }, now)
   })
   assert.equal((await read())?.answered_tokens_per_s, (3 / 500) * 3_000)
+  // Another 36,000 tokens that may begin in two hours, and have to end half an hour after that.
+  const later = await server.createBatch(await server.processedFile())
+  await server.deps.store.write(async (tx) => {
+    await deleteProjectedSpend(tx, later.id)
+    await insertProjectedSpend(tx, [
+      { ...row, batch_id: later.id, entity: '', cost_nanos: 0, tokens: 36_000, requests: 12 },
+    ])
+    await updateRows(tx, 'batches', { id: later.id })
+      .set({ start_after: now + 7_200_000, expires_at: now + 9_000_000 })
+      .execute()
+  })
+  const ahead = await read()
+  assert.deepEqual([ahead?.lines, ahead?.tokens_per_s, ahead?.tokens_per_s_next_hour], [12, 10, 10])
+  assert.equal(ahead?.tokens_per_s_next_day, 20)
+  await server.deps.store.write((tx) =>
+    updateRows(tx, 'batches', { id: later.id }).set({ paused_at: now }).execute(),
+  )
   await server.deps.store.write((tx) => updateRows(tx, 'batches', { id }).set({ paused_at: now }).execute())
   assert.deepEqual(await read(), { ...idle, ...none })
 })

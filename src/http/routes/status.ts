@@ -3,7 +3,7 @@
 // whether the service can do its work. GET /metrics.
 import { Type } from 'typebox'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
-import { HOUR_MS } from '../../domain/days.ts'
+import { DAY_MS, HOUR_MS } from '../../domain/days.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { sumOf } from '../../domain/money.ts'
 import { MetricsText } from '../../metrics/metrics-text.ts'
@@ -44,7 +44,7 @@ export function statusRoutes(
     },
     async handler({ query: { tokens_per_s: ofOne } }) {
       const now = clock.now()
-      const byModel = Map.groupBy(await listDemand(store.read, now), ({ model }) => model)
+      const byModel = Map.groupBy(await listDemand(store.read, now, now + DAY_MS), ({ model }) => model)
       const servers = (await listLiveWorkers(store.read)).flatMap(({ report }) => report?.upstreams ?? [])
       const data = [...models.keys()].map((model) => {
         const lines_per_s = servers.reduce((sum, one) => sum + (one.model === model ? one.lines_per_s : 0), 0)
@@ -210,20 +210,37 @@ function showDemand(
   { ofOne, lines_per_s }: { ofOne: number | undefined; lines_per_s: number },
   now: number,
 ): Demand['data'][number] {
-  let lines = 0
-  let tokens = 0
-  let tokens_per_s = 0
-  for (const hour of hours) {
-    lines += hour.lines
-    tokens = sumOf(tokens, hour.tokens)
-    tokens_per_s = Math.max(tokens_per_s, tokens / Math.max(DEADLINE_S_MIN, (hour.deadline - now) / 1000))
-  }
+  const begun = hours.filter(({ begins }) => begins <= now)
+  const lines = begun.reduce((sum, hour) => sum + hour.lines, 0)
+  const tokens = begun.reduce((sum, hour) => sumOf(sum, hour.tokens), 0)
+  const tokens_per_s = rateNeeded(begun, now)
+  const within = (ms: number): number =>
+    rateNeeded(
+      hours.filter(({ begins }) => begins <= now + ms),
+      now,
+    )
   return {
     ...{ object: 'demand' as const, model, lines, tokens, tokens_per_s },
+    tokens_per_s_next_hour: within(HOUR_MS),
+    tokens_per_s_next_day: within(DAY_MS),
     answered_tokens_per_s: lines === 0 ? 0 : (lines_per_s * tokens) / lines,
     ...(ofOne !== undefined && { replicas: lines === 0 ? 0 : Math.max(1, Math.ceil(tokens_per_s / ofOne)) }),
-    by_deadline: hours.map((hour) => ({
+    by_deadline: begun.map((hour) => ({
       ...{ deadline: unixSeconds(hour.deadline), lines: hour.lines, tokens: hour.tokens },
     })),
   }
+}
+
+/** The least tokens per second that meet all deadlines: between any two times, what may begin then and has to end then. */
+function rateNeeded(hours: readonly HourOfDemand[], now: number): number {
+  let rate = 0
+  for (const from of new Set([now, ...hours.map(({ begins }) => begins)])) {
+    let tokens = 0
+    for (const hour of hours) {
+      if (hour.begins < from) continue
+      tokens = sumOf(tokens, hour.tokens)
+      rate = Math.max(rate, tokens / Math.max(DEADLINE_S_MIN, (hour.deadline - from) / 1000))
+    }
+  }
+  return rate
 }
