@@ -3,7 +3,7 @@ import type { Registry } from 'prom-client'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import type { Objects, OpenBucket } from '../blobs/objects.ts'
 import type { BucketConfig, Config } from '../config/config.ts'
-import { placeOf } from '../domain/bucket-url.ts'
+import { resolveBucketUrl } from '../domain/bucket-url.ts'
 import { declareEndpoints } from '../domain/endpoint.ts'
 import type { Log } from '../domain/log.ts'
 import type { Tracing } from '../domain/tracing.ts'
@@ -246,7 +246,7 @@ export async function startWorker(config: Config, log: Log, hooks: WorkerHooks):
 function bucketOpener(buckets: () => readonly BucketConfig[]): OpenBucket {
   const opened = new WeakMap<BucketConfig, Objects>()
   return async (project, use, url) => {
-    const { bucket, key } = placeOf(buckets(), project, use, url)
+    const { bucket, key } = resolveBucketUrl(buckets(), project, use, url)
     const { S3Objects } = await import('../blobs/s3/s3-objects.ts')
     const objects = opened.get(bucket) ?? new S3Objects(bucket)
     opened.set(bucket, objects)

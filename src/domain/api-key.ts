@@ -26,8 +26,8 @@ export const SCOPES = [
 export type Scope = (typeof SCOPES)[number]
 
 /**
- * The scopes of a key for which none are named. `operator` also reads what belongs to no project, such as unauthenticated
- * calls; with `keys:write` a key that has leaked could issue others.
+ * The scopes of a key that is created without scopes. `operator` also reads data of no project, such as unauthenticated
+ * calls; a leaked key with `keys:write` could create others.
  */
 export const PROJECT_SCOPES: readonly Scope[] = SCOPES.filter(
   (scope) => scope !== 'operator' && scope !== 'keys:write',
@@ -38,7 +38,7 @@ const FORM = /^opk_([a-z0-9-]+)_([0-9a-hjkmnp-tv-z]{26})_([A-Za-z0-9_-]{43})$/
 
 interface ParsedApiKey {
   region: string
-  /** The ID of its row: `key_…`. */
+  /** The ID of the key's row: `key_…`. */
   keyId: string
   secret: string
 }
@@ -70,31 +70,31 @@ export function secretMatches(secret: string, secret_sha256: string): boolean {
   return given.length === stored.length && timingSafeEqual(given, stored)
 }
 
-// Identities for which others vouch have rows among the keys: persons that a trusted proxy has signed in, and subjects of
+// Identities of trusted issuers have rows among the keys: persons that a trusted proxy has signed in, and subjects of
 // tokens. A key's ID is a ULID, whose first character is 7 at most.
 
 export const IDENTITY_ID = `${ID_PREFIXES.key}z`
 
-/** The same at each call, so no index is needed to find the row. Sorts after the IDs of keys. */
+/** The row ID of an identity, a hash of `names`, so that finding the row needs no index. It sorts after key IDs. */
 export function identityId(...names: readonly string[]): string {
   const digest = createHash('sha256').update(names.join('\0')).digest()
   return IDENTITY_ID + [...digest.subarray(0, 25)].map((byte) => BASE32[byte & 31]).join('')
 }
 
-/** The ID of the row that revokes a subject, or the token with an ID, whatever project it names. */
+/** The ID of the row that revokes a subject, or a token by its ID, in all projects. */
 export function revocationId(issuer: string, claim: 'sub' | 'jti', value: string): string {
   return identityId('', issuer, claim, value)
 }
 
-/** In place of the hash of a secret: no secret has it. */
+/** The secret_sha256 of an identity, which no secret has. */
 export const NO_SECRET = 'none'
 
 export function isIdentity(key_id: string): boolean {
   return key_id.startsWith(IDENTITY_ID)
 }
 
-// How the API renders its objects: in its own form, or such that all that a client of OpenAI's Batch API may assume of
-// them holds. A key has a form, and a call can ask for another one.
+// The forms in which the API renders objects: its own, or one that keeps the assumptions of clients of OpenAI's Batch
+// API. A key has a default, and a call can ask for the other one.
 
 export const COMPAT_MODES = ['openai'] as const
 export type CompatMode = (typeof COMPAT_MODES)[number]
@@ -103,7 +103,7 @@ export function isCompatMode(text: string): text is CompatMode {
   return COMPAT_MODES.some((mode) => mode === text)
 }
 
-// The secrets that sign a browser in: `opc_` and 256 random bits. Only a hash is stored, as with API keys.
+// Console tokens, the secrets of signed-in browsers: `opc_` and 256 random bits, stored as a hash like API keys.
 
 const CONSOLE_TOKEN = /^opc_[\w-]{43}$/
 
@@ -112,7 +112,7 @@ export function makeConsoleToken(): { token: string; token_sha256: string } {
   return { token, token_sha256: hashSecret(token) }
 }
 
-/** The hash to look up; null when `text` is no token. */
+/** The stored hash of a console token; null when `text` is no such token. */
 export function hashConsoleToken(text: string): string | null {
   return CONSOLE_TOKEN.test(text) ? hashSecret(text) : null
 }

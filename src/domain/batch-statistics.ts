@@ -1,17 +1,17 @@
-// Statistics of a batch: its failed lines by kind, and how many lines finished when.
+// Statistics of a batch: its failed lines by kind, and its finished lines by time.
 import { HOUR_MS, startOfHour } from './days.ts'
 import { recordOf } from './json-record.ts'
 import { sumOf } from './money.ts'
 
 /**
- * Failed lines of a batch with one code and one pattern of their message. The number of groups is bounded: beyond it a
- * code has one group for all its further messages.
+ * Failed lines of a batch with one code and one pattern of their message. The number of groups is bounded: beyond it,
+ * each code has one group for all further messages.
  */
 export interface ErrorGroup {
   code: string
-  /** Null for the messages of a code that found no group of their own. */
+  /** The pattern of the messages; null for the group of all further messages of a code. */
   pattern: string | null
-  /** That of the first line. */
+  /** The message of the first line. */
   message: string
   lines: number
 }
@@ -23,7 +23,7 @@ export function groupErrors(errors: Iterable<{ code: string; message: string }>)
   const groups = new Map<string, ErrorGroup>()
   let last: { code: string; message: string; group: ErrorGroup } | undefined
   for (const { code, message } of errors) {
-    // Lines that fail together mostly fail alike.
+    // Consecutive lines often fail with the same message.
     if (last?.code !== code || last.message !== message) {
       const pattern = errorPattern(message)
       const key = `${code}\n${pattern}`
@@ -39,7 +39,7 @@ export function groupErrors(errors: Iterable<{ code: string; message: string }>)
   return [...groups.values()]
 }
 
-/** `known` with the lines of `more`, which may be negative: lines that are taken back. */
+/** Adds the groups of `more` to `known`; a negative count removes lines. */
 export function addErrorGroups(known: readonly ErrorGroup[], more: readonly ErrorGroup[]): ErrorGroup[] {
   const groups = known.map((group) => ({ ...group }))
   const find = (code: string, pattern: string | null): ErrorGroup | undefined =>
@@ -54,16 +54,16 @@ export function addErrorGroups(known: readonly ErrorGroup[], more: readonly Erro
   return groups.filter(({ lines }) => lines > 0)
 }
 
-/** Messages of one kind differ in numbers, IDs and whatever else has a digit in it. */
+/** Words with digits, by which messages of one kind differ: numbers and IDs. */
 const WORDS_WITH_DIGITS = /\w*\d\w*/g
 const CHARACTERS_MAX = 200
 
-/** Each word that has a digit becomes `0`. */
+/** The message with `0` for each word that has a digit. */
 export function errorPattern(message: string): string {
   return message.replace(WORDS_WITH_DIGITS, '0').slice(0, CHARACTERS_MAX)
 }
 
-/** The sums of finished lines in a timeline, in the order in which they are stored: new ones come last. */
+/** The sums of a point, in stored order: a new one must come last. */
 export const FIELDS = [
   'completed',
   'failed',
@@ -76,7 +76,7 @@ export type Finished = Record<(typeof FIELDS)[number], number>
 export const NOTHING: Finished = recordOf(FIELDS, () => 0)
 
 export interface TimelinePoint extends Finished {
-  /** Beginning of its interval, Unix ms. */
+  /** The start of the interval, Unix ms. */
   at: number
 }
 
@@ -86,7 +86,7 @@ export interface TimelinePoint extends Finished {
  */
 export interface Timeline {
   interval_ms: number
-  /** In order of time; intervals in which nothing finished are left out. */
+  /** The points in order of time, without intervals in which no line finished. */
   points: TimelinePoint[]
 }
 
@@ -95,11 +95,11 @@ const INTERVAL_MS_MIN = 1000
 
 export const EMPTY_TIMELINE: Timeline = { interval_ms: INTERVAL_MS_MIN, points: [] }
 
-/** `more` may be negative: reversed counts are taken from the newest points first, and no point becomes negative. */
+/** Adds counts to a timeline. Negative counts reduce the newest points first, none of them below zero. */
 export function addToTimeline({ interval_ms, points }: Timeline, more: Finished, now: number): Timeline {
   const added = points.map((point) => ({ ...point }))
   const at = Math.floor(now / interval_ms) * interval_ms
-  // The clock may have been set back: what is new is never before what is known.
+  // The clock may have been set back: no new point comes before the last one.
   const last = added.at(-1)
   const current = last && last.at >= at ? last : { at, ...NOTHING }
   if (current !== last) added.push(current)
@@ -115,13 +115,13 @@ export function addToTimeline({ interval_ms, points }: Timeline, more: Finished,
   return thinned({ interval_ms, points: added.filter((point) => FIELDS.some((field) => point[field] > 0)) })
 }
 
-/** The hours of the clock that end with the one of `now`, in which nothing has finished yet. */
+/** Points without finished lines for the last `number` clock hours, that of `now` included. */
 export function emptyHours(number: number, now: number): TimelinePoint[] {
   const last = startOfHour(now)
   return Array.from({ length: number }, (_, i) => ({ at: last - (number - 1 - i) * HOUR_MS, ...NOTHING }))
 }
 
-/** Adds the points of a timeline to the hours in which their intervals begin. */
+/** Adds the points of a timeline to the hours in which their intervals start. */
 export function addToHours(hours: readonly TimelinePoint[], { points }: Timeline): void {
   const first = hours[0]?.at ?? 0
   for (const point of points) {

@@ -34,7 +34,7 @@ export function statusesBefore(to: BatchStatus): BatchStatus[] {
   return BATCH_STATUSES.filter((from) => canTransition(from, to))
 }
 
-/** A terminal status is never left. A status that another version has is none. */
+/** Whether no other status follows. An unknown status, as another version has, is not terminal. */
 export function isTerminal(status: BatchStatus): boolean {
   return BATCH_TRANSITIONS[status]?.length === 0
 }
@@ -48,10 +48,10 @@ export function cancelOutcome(status: BatchStatus): 'move' | 'same' | 'refuse' {
   return status === 'cancelling' || status === 'cancelled' ? 'same' : 'refuse'
 }
 
-/** Why lines of a batch are no longer sent; each is the error code those lines end with. */
+/** The reason for which unsent lines of a batch end, which is also their error code. */
 export type StopReason = 'batch_expired' | 'batch_cancelled' | 'input_file_deleted'
 
-/** Why no more lines of this batch are sent; null while they are. */
+/** The reason for which no more lines of a batch are sent; null while lines are sent. */
 export function stopReason(
   batch: { status: BatchStatus; input_deleted_at: number | null; expires_at: number },
   now: number,
@@ -61,14 +61,14 @@ export function stopReason(
   return batch.input_deleted_at === null ? null : 'input_file_deleted'
 }
 
-/** What answers are asked for again for; the reasons of such attempts. */
+/** The faults of answers for which a request is sent again (`reask`). */
 export const ANSWER_FAULTS = ['cut_off', 'not_json', 'not_schema'] as const
 export type AnswerFault = (typeof ANSWER_FAULTS)[number]
 
 export const isAnswerFault = (reason: string | undefined): boolean =>
   reason !== undefined && ANSWER_FAULTS.some((fault) => fault === reason)
 
-/** The codes of lines that were to be sent and were not. */
+/** The error codes of lines that were queued but never sent. */
 const NOT_RUN: ReadonlySet<string> = new Set([
   'batch_expired',
   'batch_cancelled',
@@ -76,14 +76,14 @@ const NOT_RUN: ReadonlySet<string> = new Set([
   'usage_limit_exceeded',
 ])
 
-/** Whether a failed line was never sent, so that the line is not at fault. */
+/** Whether a failed line was never sent, so that its content is not the reason. */
 export function isNotRun(code: string | undefined, attempts: number): boolean {
   return attempts === 0 && code !== undefined && NOT_RUN.has(code)
 }
 
 /**
- * The status of a batch whose last chunk was sealed: one that was not queued yet has no line that can run. `unfinished`
- * counts lines that ended with batch_expired.
+ * The status of a batch whose last chunk was sealed: `failed` if it never was queued, since no line could run.
+ * `unfinished` counts lines that ended with batch_expired.
  */
 export function finalStatus(
   status: BatchStatus,
@@ -107,24 +107,24 @@ export const BATCH_SORTS = [
 ] as const
 export type BatchSort = (typeof BATCH_SORTS)[number]
 
-// Whether identical requests of one batch are sent once. `repeatable`: those alone whose answer does not depend on
-// chance. `all`: whatever the requests are.
+// Whether identical requests of one batch are sent once: `repeatable` only those whose answer does not depend on
+// chance, `all` every request.
 export type DedupeMode = 'repeatable' | 'all'
 
-/** `dedupe` of a request that creates a batch. */
+/** The mode that the field `dedupe` of a create request asks for. */
 export function dedupeMode(wanted: boolean | 'force' | null | undefined): DedupeMode | null {
   if (wanted === 'force') return 'all'
   return wanted === true ? 'repeatable' : null
 }
 
-/** The mode as the API shows it. */
+/** The dedupe mode as the API shows it. */
 export function shownDedupe(mode: DedupeMode): true | 'force' {
   return mode === 'all' ? 'force' : true
 }
 
 /**
- * How often an answer is asked for again that violates the JSON Schema of its request, or is cut by length: with
- * another seed, or with the answer and its defect as messages.
+ * The rule for asking again when an answer violates the JSON Schema of its request, or is cut by length: with another
+ * seed, or with the answer and its fault as messages.
  */
 export interface Reask {
   max: number
@@ -146,25 +146,24 @@ export function readReask(json: string | null): Reask | null {
 export const CHUNK_LINES_MAX = 1000
 export const CHUNK_BYTES_MAX = 8 * 1024 * 1024
 
-/** Where a chunk's lines lie in the uploaded file. */
+/** The position of a chunk's lines in the uploaded file. */
 export interface ChunkSpan {
-  /** Counts from 0 within the file; of a batch, in the order in which chunks are claimed. */
+  /** The index of the chunk, from 0: within a file by position, within a batch in the order of claims. */
   index: number
-  /** The line number of its first request in the uploaded file, from 1; blank lines have numbers too. */
+  /** The number of the first line in the uploaded file, from 1; blank lines have numbers too. */
   first_line: number
-  /** How many requests it holds; blank lines are not counted. */
+  /** The number of requests, without blank lines. */
   line_count: number
   /** Byte offsets into the uploaded file: `byte_start` inclusive, `byte_end` exclusive. */
   byte_start: number
   byte_end: number
-  /** The model of all its lines; null when they name several, or none. */
+  /** The model of all lines; null when they name several, or none. */
   model: string | null
 }
 
-// A batch at a batch API. `intended`: it is announced, and a file
-// may have been uploaded. `creating`: it may have been created. `open`: it is there. `ended`: its results may be read.
-// `recorded`: nothing more of it will be recorded here. `abandoned`: it was given up, and may go on there. `done`: nothing
-// is left to do.
+// The states of a remote batch. `intended`: its row is stored, and a file may have been uploaded. `creating`: it may
+// have been created. `open`: the batch API has confirmed it. `ended`: its results may be read. `recorded`: its results
+// are stored here. `abandoned`: this service no longer waits for it, but it may still run. `done`: cleaned up.
 
 export const REMOTE_BATCH_STATES = [
   'intended',
@@ -181,7 +180,7 @@ export type RemoteBatchState = (typeof REMOTE_BATCH_STATES)[number]
 export const REMOTE_BATCH_TRANSITIONS: Readonly<Record<RemoteBatchState, readonly RemoteBatchState[]>> = {
   intended: ['creating', 'recorded', 'abandoned', 'done'],
   creating: ['creating', 'open', 'recorded', 'abandoned'],
-  // `abandoned`: that it is there was stored after its worker had stopped waiting for that, and given it up.
+  // `abandoned`: the worker stopped waiting before the confirmation was stored.
   open: ['ended', 'abandoned'],
   ended: ['recorded', 'abandoned'],
   recorded: ['done'],
@@ -189,7 +188,7 @@ export const REMOTE_BATCH_TRANSITIONS: Readonly<Record<RemoteBatchState, readonl
   done: [],
 }
 
-/** States in which lines are at the batch API, or have results there that are not recorded. */
+/** The states in which lines are at the batch API, or have results there that are not stored here. */
 export const UNRECORDED_STATES = [
   'intended',
   'creating',
@@ -197,7 +196,7 @@ export const UNRECORDED_STATES = [
   'ended',
 ] as const satisfies RemoteBatchState[]
 
-/** Throws if the table does not have the transition: a mistake of this program. */
+/** Throws if the table has no such transition, which is a programmer error. */
 export function assertRemoteTransition(id: string, from: RemoteBatchState, to: RemoteBatchState): void {
   if (!REMOTE_BATCH_TRANSITIONS[from].includes(to))
     throw new Error(`the remote batch ${id} cannot become ${to} from ${from}`)

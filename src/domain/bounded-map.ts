@@ -1,5 +1,5 @@
-// Maps that remember so many entries and no more.
-/** A map of at most `entriesMax` entries: a further one takes the place of the entry that was set first. */
+// Maps with a bounded number of entries.
+/** A map of at most `entriesMax` entries: a further one replaces the entry that was set first. */
 export class BoundedMap<K, V> extends Map<K, V> {
   readonly #entriesMax: number
 
@@ -8,7 +8,7 @@ export class BoundedMap<K, V> extends Map<K, V> {
     this.#entriesMax = entriesMax
   }
 
-  /** An entry that is set again counts as new. */
+  /** Sets an entry, which then counts as the newest. */
   override set(key: K, value: V): this {
     this.delete(key)
     super.set(key, value)

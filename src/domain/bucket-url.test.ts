@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { type AllowedPrefix, type BucketUse, placeOf } from './bucket-url.ts'
+import { type AllowedPrefix, type BucketUse, resolveBucketUrl } from './bucket-url.ts'
 import { ApiError } from './errors.ts'
 
 const ALLOWED: AllowedPrefix[] = [
@@ -13,7 +13,7 @@ const B = { id: 'proj_b', name: 'b' }
 
 function place(url: string, use: BucketUse = 'read', project = A): string {
   try {
-    const { bucket, key } = placeOf(ALLOWED, project, use, url)
+    const { bucket, key } = resolveBucketUrl(ALLOWED, project, use, url)
     return `${bucket.bucket}/${bucket.prefix} ${key}`
   } catch (error) {
     assert.ok(error instanceof ApiError)
@@ -34,7 +34,7 @@ describe('a URL in a bucket', () => {
   it('is in a bucket of any name that the operator has given', () => {
     const buckets = ['b', 'My_data'].map((bucket) => ({ ...ALLOWED[2]!, bucket }))
     for (const { bucket } of buckets)
-      assert.equal(placeOf(buckets, A, 'write', `s3://${bucket}/x/`).bucket.bucket, bucket)
+      assert.equal(resolveBucketUrl(buckets, A, 'write', `s3://${bucket}/x/`).bucket.bucket, bucket)
   })
 
   it('is refused elsewhere, with the prefixes that its project may use', () => {
@@ -50,10 +50,10 @@ describe('a URL in a bucket', () => {
       assert.equal(place(url), 'bucket_not_allowed', url)
     assert.equal(place('s3://data/team-a/x', 'read', B), 'bucket_not_allowed')
     assert.equal(place('s3://data/team-a/in/', 'write', B), 'bucket_not_allowed')
-    assert.throws(() => placeOf(ALLOWED, A, 'read', 's3://data/x'), {
+    assert.throws(() => resolveBucketUrl(ALLOWED, A, 'read', 's3://data/x'), {
       message: 'This project may read s3://data/team-a/ and s3://data/team-a/in/, not s3://data/x.',
     })
-    assert.throws(() => placeOf([], A, 'write', 's3://data/x'), {
+    assert.throws(() => resolveBucketUrl([], A, 'write', 's3://data/x'), {
       message: 'This project may write no bucket, not s3://data/x.',
     })
   })

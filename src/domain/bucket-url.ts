@@ -1,17 +1,17 @@
-// URLs of objects in buckets, as callers give them: s3://bucket/path. The operator says which prefixes a project may use
-// (`buckets` in the configuration). A path is taken literally: nothing in it is decoded, and no path that a server or a
-// proxy could read as another path is accepted.
+// URLs of objects in buckets, as callers give them: s3://bucket/path. The configuration (`buckets`) allows prefixes to
+// projects. A path is taken literally: nothing in it is decoded, and a path that a server or a proxy could read as
+// another path is rejected.
 import { ApiError, invalidParam } from './errors.ts'
 
 export const BUCKET_USES = ['read', 'write'] as const
 export type BucketUse = (typeof BUCKET_USES)[number]
 
-/** A prefix that projects may use. */
+/** A prefix in a bucket that some projects may use. */
 export interface AllowedPrefix {
   bucket: string
-  /** Without slashes at its ends; '' for the whole bucket. */
+  /** The prefix without slashes at its ends; '' for the whole bucket. */
   prefix: string
-  /** Names or IDs of projects. */
+  /** Names or IDs of the projects that may use the prefix. */
   projects: readonly string[]
   access: readonly BucketUse[]
 }
@@ -21,20 +21,20 @@ interface Project {
   name: string
 }
 
-/** S3's own bound. */
+/** The limit of a key's length in S3. */
 const KEY_BYTES_MAX = 1024
 const OBJECT_URL = /^s3:\/\/([\w.-]+)\/([^%?#\\\p{Cc}]*)$/u
 
-/** The name of the field for this use. */
+/** The name of the request field with a URL to read from or write to. */
 export function urlField(use: BucketUse): 'input_url' | 'output_url' {
   return use === 'read' ? 'input_url' : 'output_url'
 }
 
 /**
- * Which of `allowed` the URL is in, and its key in the bucket: of an object to read, of a folder to write to ('' or with a
- * slash at its end). Throws invalid_request and bucket_not_allowed.
+ * The allowed prefix that contains the URL, and its key in the bucket: of an object to read, or of a folder to write to
+ * ('' or ending with a slash). Throws invalid_request and bucket_not_allowed.
  */
-export function placeOf<A extends AllowedPrefix>(
+export function resolveBucketUrl<A extends AllowedPrefix>(
   allowed: readonly A[],
   project: Project,
   use: BucketUse,

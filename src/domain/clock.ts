@@ -12,7 +12,7 @@ export interface Clock {
   soon(fn: () => void): void
 }
 
-/** setTimeout turns a longer delay into 1 ms, so a longer wait is divided into steps. */
+/** The longest delay of setTimeout; a longer wait is divided into steps. */
 const TIMEOUT_MS_MAX = 2 ** 31 - 1
 
 export const systemClock: Clock = {
@@ -30,7 +30,7 @@ export const systemClock: Clock = {
   soon: (fn) => void setImmediate(fn),
 }
 
-/** Resolves after `ms` on `clock`, or when `signal` aborts; it never rejects. */
+/** Resolves after `ms` on `clock`, or when `signal` aborts; never rejects. */
 export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve()
@@ -44,7 +44,7 @@ export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
   })
 }
 
-/** Calls a function at one time, which may be set anew before. */
+/** A timer that calls one function, and can be set again before it does. */
 export class Alarm {
   readonly #clock: Clock
   readonly #ring: (at: number) => void
@@ -56,7 +56,7 @@ export class Alarm {
     this.#ring = ring
   }
 
-  /** The time in Unix ms; infinity: never. */
+  /** Sets the time in Unix ms; infinity: never. */
   set(at: number): void {
     if (at === this.#at) return
     this.#cancel()
@@ -69,7 +69,7 @@ export class Alarm {
   }
 }
 
-/** Whole Unix seconds, as every timestamp on the wire. */
+/** Unix ms as whole Unix seconds, the form of timestamps in the API. */
 export function unixSeconds(ms: number): number {
   return Math.floor(ms / 1000)
 }

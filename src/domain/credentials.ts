@@ -1,20 +1,20 @@
-// Checks API keys, headers and certificates before they are sent. A problem says what is wrong and how to fix it, and
-// quotes nothing: a file or a variable that does not hold what it should may hold another secret.
+// Checks API keys, headers and certificates before they are sent. A message names the problem and its fix, and quotes
+// nothing: a wrong file or variable may hold another secret.
 
 import { isRecord, parsedJson } from './json-record.ts'
 
 /** The name of a header in HTTP (RFC 9110, section 5.6.2). */
 export const HEADER_NAME = /^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/
-/** Headers that say where a request ends and whether its connection stays open: the service sets them itself. */
+/** Headers that frame a request or control its connection: the service sets them itself. */
 export const OWN_HEADER = /^(connection|content-length|transfer-encoding)$/i
 
 const KEY = /^[\x21-\x7e]+$/
-/** A whole assignment, `NAME=value`; the padding of base64 is none. */
+/** A whole assignment, `NAME=value`, but not base64 that ends with its padding. */
 const ASSIGNMENT = /^[A-Za-z_]\w*=[^=]/
-/** JSON, or a key in quotes. */
+/** The beginning of JSON or of a quoted key. */
 const QUOTING = /^[{["']/
 
-/** Why `text` is no API key; null where it is one. */
+/** The reason for which `text` is no API key; null for a key. */
 export function keyProblem(text: string): string | null {
   if (text === '') return 'is empty; expected the API key alone'
   if (!KEY.test(text))
@@ -23,7 +23,7 @@ export function keyProblem(text: string): string | null {
   return QUOTING.test(text) ? 'holds JSON or quotes; expected the API key alone' : null
 }
 
-/** Why `text` is no set of public keys (JWKS); null where it is one. */
+/** The reason for which `text` is no set of public keys (JWKS); null for such a set. */
 export function keySetProblem(text: string): string | null {
   const set = parsedJson(text)
   const keys: readonly unknown[] | null = isRecord(set) && Array.isArray(set.keys) ? set.keys : null
@@ -35,22 +35,22 @@ export function keySetProblem(text: string): string | null {
     : 'holds no public key of type RSA, EC or OKP'
 }
 
-/** PEM. `ca`: authorities that vouch for a server; `cert` and `key`: what a server asks of its clients. */
+/** Certificates in PEM. `ca`: the authorities for a server's certificate; `cert` and `key`: the client's own. */
 export interface Certificates {
   ca?: Buffer | undefined
   cert?: Buffer | undefined
   key?: Buffer | undefined
 }
 
-/** The same object each time, so that a comparison shows that nothing was replaced. */
+/** The absence of certificates: one object, so that comparing by identity shows no change. */
 export const NO_CERTIFICATES: Certificates = {}
 
 const PEM_CERTIFICATE =
   /-----BEGIN (?:TRUSTED )?CERTIFICATE-----[\s\S]+?-----END (?:TRUSTED )?CERTIFICATE-----/g
 
-/** Why a connection cannot be made with them; null where it can. */
+/** The reason for which no connection can be made with these certificates; null if it can. */
 export function certificateProblem({ ca, cert, key }: Certificates): string | null {
-  // Loaded with the first certificate.
+  // The crypto module is loaded with the first certificate.
   const { X509Certificate, createPrivateKey } = process.getBuiltinModule('node:crypto')
   for (const [name, pem] of [['ca_file', ca] as const, ['client_cert_file', cert] as const]) {
     if (pem === undefined) continue

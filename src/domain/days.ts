@@ -3,27 +3,27 @@
 export const DAY_MS = 86_400_000
 export const HOUR_MS = 3_600_000
 
-/** By the UTC calendar, as Unix ms. */
+/** The start of the UTC hour of `at`, both Unix ms. */
 export function startOfHour(at: number): number {
   return Math.floor(at / HOUR_MS) * HOUR_MS
 }
 
-/** The day in which a moment (Unix ms) lies. */
+/** The UTC day of a time in Unix ms. */
 export function dayOf(at: number): number {
   return Math.floor(at / DAY_MS)
 }
 
-/** When the day begins, Unix ms. */
+/** The start of the day, Unix ms. */
 export function startOfDay(day: number): number {
   return day * DAY_MS
 }
 
-/** `2026-11-21` */
+/** The day as text: `2026-11-21`. */
 export function dayText(day: number): string {
   return new Date(startOfDay(day)).toISOString().slice(0, 10)
 }
 
-/** Null when the text is not a day. */
+/** Reads a day such as `2026-11-21`; null for other text. */
 export function parseDay(text: string): number | null {
   if (!/^\d{4}-\d{2}-\d{2}$/.test(text)) return null
   const at = Date.parse(`${text}T00:00:00Z`)
@@ -33,13 +33,13 @@ export function parseDay(text: string): number | null {
   return dayText(day) === text ? day : null
 }
 
-// Durations as people write them: a whole number and a unit, `250ms 5s 10m 24h 90d`.
+// The units of durations: a duration is a whole number and a unit, `250ms 5s 10m 24h 90d`.
 
 const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 type Unit = keyof typeof UNIT_MS
 
-/** Milliseconds, or null when `text` is not a duration or exceeds the largest exact number. */
+/** The duration in ms; null when `text` is no duration or exceeds the largest exact number. */
 export function durationMs(text: string): number | null {
   const match = /^(\d+)([a-z]+)$/.exec(text)
   if (match === null) return null
@@ -49,10 +49,10 @@ export function durationMs(text: string): number | null {
   return Number.isSafeInteger(ms) ? ms : null
 }
 
-/** The window that is assumed of a service that does not say which it offers. */
+/** The completion window of a service that does not state its own. */
 const WINDOW = '24h'
 
-/** The window of a batch whose caller names none: the longest that the plan offers, as texts. */
+/** The completion window of a batch without one: the longest of the plan's windows, given as texts. */
 export function defaultWindow(offered: readonly string[]): string {
   const length = (text: string): number => durationMs(text) ?? 0
   return offered.toSorted((a, b) => length(b) - length(a))[0] ?? WINDOW

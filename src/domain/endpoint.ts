@@ -20,7 +20,7 @@ export type EndpointPath = `/v1/${string}`
 export const MIXED = 'mixed'
 export type BatchEndpoint = EndpointPath | typeof MIXED
 
-/** The endpoint of every model whose configuration names none. */
+/** The endpoint of a model whose configuration names none. */
 export const DEFAULT_ENDPOINT: BuiltInPath = '/v1/chat/completions'
 export const EMBEDDINGS: BuiltInPath = '/v1/embeddings'
 
@@ -30,16 +30,16 @@ export const EMBEDDINGS: BuiltInPath = '/v1/embeddings'
  * - `items`: a text, or items that may be messages
  * - `texts`: a text, texts, token IDs, or lists of token IDs
  * - `documents`: a text, texts, or objects that hold a text or media
- * - `prompt`: anything else that becomes part of the prompt
- * - `reference`: stands for context that the body does not hold
+ * - `prompt`: any other part of the prompt
+ * - `reference`: refers to context that the body does not hold
  * - `tools`, `format`: the tools and the response format of a chat, which become part of the prompt as well
- * - `limit`: the most output tokens, an integer; 0 and less stand for none
- * - `choices`: how many answers are generated, a positive integer
+ * - `limit`: the limit of output tokens, an integer; 0 and less mean no limit
+ * - `choices`: the number of generated answers, a positive integer
  * - `count`: a positive integer; `number`: any number
- * - `encoding`: how numbers are encoded
- * - `background`: asks for the answer later, which a batch cannot wait for
- * - `stream`: speaks of a stream, which a batch does not have
- * - `foreign limit`, `foreign choices`: what some servers read as an output limit or a number of choices
+ * - `encoding`: the encoding of numbers
+ * - `background`: asks for a later answer, for which a batch cannot wait
+ * - `stream`: asks for a stream or sets its options; a batch has no streams
+ * - `foreign limit`, `foreign choices`: read by some servers as an output limit or a number of choices
  */
 export type FieldRole =
   | 'model'
@@ -61,56 +61,56 @@ export type FieldRole =
   | 'foreign limit'
   | 'foreign choices'
 
-/** The shape of an answer of the endpoint. */
+/** The shape of the endpoint's answers. */
 export interface AnswerShape {
-  /** The member that holds what the model said, a list of objects. */
+  /** The member that holds the generated content, a list of objects. */
   list: string
-  /** Whether that member may be any kind of JSON but null, and is not looked into. */
+  /** Whether the member `list` may hold any JSON but null, which is not examined. */
   isAny?: true
-  /** The member that each object of the list has, and the kinds of JSON that it may be; null for any object. */
+  /** The required member of each object in the list, and its kinds of JSON; null for any object. */
   entry: { key: string; alias?: string; kinds: readonly ('object' | 'array' | 'string' | 'number')[] } | null
-  /** Whether some servers answer with that list alone. */
+  /** Whether some servers answer with the bare list. */
   mayBeBare?: true
-  /** Values of the answer's `status` under which it is one; null where it has no such member. */
+  /** Values of `status` in a complete answer; null for an endpoint whose answers have no `status`. */
   statuses: readonly string[] | null
 }
 
 export interface Endpoint {
   path: EndpointPath
   fields: Readonly<Record<string, FieldRole>>
-  /** A body has every field of one of these sets; the first set, which begins with the prompt, is what its error asks for. */
+  /** Sets of fields of which a body must have one whole set. Errors name the first set, which has the prompt first. */
   required: readonly (readonly string[])[]
-  /** The fields to write in place of one that only some servers read. */
+  /** The fields to use instead of a field that only some servers read. */
   portable: { limit: string; choices: string }
-  /** Whether each of several texts is answered with its own choices. */
+  /** Whether each of several texts gets choices of its own. */
   choicesPerText: boolean
-  /** The most tokens that a chat template, or a provider, writes around each input. */
+  /** The limit of tokens that a chat template or a provider adds to each input. */
   templateTokensMax: number
-  /** Whether the same request may be answered differently each time. */
+  /** Whether equal requests may get different answers. */
   samples: boolean
   answer: AnswerShape
   usage: UsageNames
-  /** Tokens that are projected for the input of each line; absent: an estimate by the bytes of its prompt. */
+  /** The projected input tokens of each line; absent: estimated by the bytes of its prompt. */
   inputProjected?: number
-  /** Whether the configuration declared the endpoint before, and no longer does: its lines fail. */
+  /** Whether the configuration no longer declares the endpoint: its lines fail. */
   isGone?: true
-  /** Headers that requests carry beside those of every endpoint. */
+  /** Further headers of requests to this endpoint. */
   headers?: Readonly<Record<string, string>>
 }
 
-/** The names of the token counts in `usage`. */
+/** The names of token counts in the endpoint's `usage`. */
 interface UsageNames {
   input: string
-  /** Null where nothing is generated. */
+  /** The name of the output tokens; null for an endpoint that generates nothing. */
   output: string | null
-  /** `input` leaves out the tokens of the prompt that were read from a cache or written to it. */
+  /** Whether `input` excludes the prompt tokens that were read from a cache or written to it. */
   isCacheApart?: true
-  /** The unit that is counted, where that is not tokens: seconds, of which a part counts as one; or each answer counts as one. */
+  /** The counted unit, if it is not tokens: seconds, rounded up, or answers. */
   unit?: 'seconds' | 'requests'
 }
 
 const STREAM = { stream: 'stream', stream_options: 'stream' } as const
-/** Fields that llama.cpp, vLLM, TGI and Ollama read besides those of OpenAI. */
+/** Fields beyond OpenAI's that llama.cpp, vLLM, TGI or Ollama read. */
 const FOREIGN = {
   max_length: 'foreign limit',
   max_new_tokens: 'foreign limit',
@@ -120,7 +120,7 @@ const FOREIGN = {
   num_predict: 'foreign limit',
   num_return_sequences: 'foreign choices',
 } as const
-/** Fields of any endpoint that chats; some providers read more of them than their documentation says. */
+/** Fields of chat endpoints that refer to content elsewhere; providers read more of them than they document. */
 const REFERENCES = {
   previous_response_id: 'reference',
   conversation: 'reference',
@@ -128,12 +128,12 @@ const REFERENCES = {
   container: 'reference',
   mcp_servers: 'reference',
 } as const
-/** Some templates begin with a page of instructions where the line has none. */
+/** A bound of a chat template's own tokens: some add a page of instructions to a line without any. */
 const CHAT_TEMPLATE_TOKENS = 4_096
 const ONE_ANSWER = 'one line for each answer'
 const PORTABLE = { limit: '`max_tokens`', choices: '`n`' }
 const TOKENS = { input: 'prompt_tokens', output: 'completion_tokens' }
-/** The facts that endpoints for chats share. */
+/** Facts that chat endpoints share. */
 const CHAT = {
   portable: PORTABLE,
   choicesPerText: false,
@@ -141,7 +141,7 @@ const CHAT = {
   samples: true,
   usage: TOKENS,
 }
-/** The facts that endpoints share which generate nothing. */
+/** Facts that endpoints share which generate nothing. */
 const READ_ONLY = {
   portable: PORTABLE,
   choicesPerText: false,
@@ -293,27 +293,27 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
   },
 }
 
-// The table of this process.
+// The endpoints of this process.
 
 const TABLE = new Map<string, Endpoint>(ENDPOINT_PATHS.map((path) => [path, { path, ...BUILT_IN[path] }]))
 
-/** An endpoint that the configuration adds. */
+/** An endpoint that the configuration declares. */
 export interface DeclaredEndpoint {
   path: EndpointPath
-  /** The fields that become the prompt; a body has all of them. */
+  /** The fields that become the prompt, all of them required. */
   prompt: readonly string[]
-  /** The member that an answer has. */
+  /** The required member of an answer. */
   answer: string
   usage: { input: string | null; output: string | null }
   unit: 'tokens' | 'seconds' | 'requests'
-  /** The field with the most output that a line may have; null: none. */
+  /** The field with the output limit of a line; null: none. */
   limit: string | null
   input_projected: number | null
 }
 
 const DEFAULT_INPUT = 'prompt_tokens'
 
-/** Adds these endpoints to the table. The composition root calls it before the table is read. */
+/** Adds endpoints to the table. The composition root calls it before the table is read. */
 export function declareEndpoints(declared: readonly DeclaredEndpoint[]): void {
   for (const path of endpointPaths()) if (!isBuiltIn(path)) TABLE.delete(path)
   for (const { path, prompt, answer, usage, unit, limit, input_projected } of declared) {
@@ -330,7 +330,7 @@ export function declareEndpoints(declared: readonly DeclaredEndpoint[]): void {
       required: [prompt],
       portable: { ...PORTABLE, limit: `\`${limit ?? 'max_tokens'}\`` },
       choicesPerText: false,
-      // An address of a recording says nothing of its length.
+      // The address of a recording does not show its length.
       templateTokensMax: Number.POSITIVE_INFINITY,
       samples: usage.output !== null,
       answer: { list: answer, isAny: true, entry: null, statuses: null },
@@ -344,20 +344,20 @@ export function declareEndpoints(declared: readonly DeclaredEndpoint[]): void {
   }
 }
 
-/** Lines that were queued under another configuration may have an endpoint that is gone. */
+/** The endpoint of a path, also of lines that were queued under another configuration. */
 export function endpointOf(path: EndpointPath): Endpoint {
   return TABLE.get(path) ?? { ...BUILT_IN[DEFAULT_ENDPOINT], path, fields: { model: 'model' }, isGone: true }
 }
 
-/** `/v1/embeddings` as it is, or without its beginning; null for anything that is not in the table. */
+/** The path of an endpoint by its full or short name, `/v1/embeddings` or `embeddings`; null for an unknown name. */
 export function endpointPathOf(text: string): EndpointPath | null {
   const name = text.replace(/^\/?(v1\/)?/, '')
   return TABLE.get(`/v1/${name}`)?.path ?? null
 }
 
 /**
- * The endpoint that callers name so: by its path, without the version as Azure has it, or as \`vllm run-batch\` takes
- * those of pairs, at any address that ends with their name.
+ * The endpoint of a URL that clients use: its path, also without the version as for Azure, or any URL that ends with
+ * the name of a pair endpoint, as for \`vllm run-batch\`.
  */
 export function endpointNamed(url: string): EndpointPath | null {
   if (!url.startsWith('/')) return null
@@ -378,7 +378,7 @@ export function endpointPaths(): EndpointPath[] {
   return [...TABLE.values()].map(({ path }) => path)
 }
 
-/** `"/v1/chat/completions", "/v1/completions" or …`, for messages. */
+/** Endpoint paths for messages: `"/v1/chat/completions", "/v1/completions" or …`. */
 export function endpointsText(paths: readonly EndpointPath[] = endpointPaths()): string {
   const quoted = paths.map((path) => `"${path}"`)
   return `${quoted.slice(0, -1).join(', ')} or ${quoted.at(-1)}`

@@ -22,13 +22,13 @@ export interface ErrorRow {
   places: readonly ErrorPlace[]
   /** Whether the same request may succeed later, unchanged. */
   retryable: boolean
-  /** The public message where the code that throws the error gives none. */
+  /** The public message of an error that is thrown without a message. */
   message: string
   /** Advice for the caller; shown in the reference, by the command line, and in `status_details`. */
   advice: string
   /** Advice for the operator of the service; shown in the reference only, never in a response. */
   operatorAdvice?: string
-  /** OpenAI's status and code instead, for strict clients; a 422 that gives no status is a 400 there. */
+  /** The status and code for OpenAI's strict clients; a 422 without a status here becomes a 400. */
   openai?: { status?: number; code?: string }
 }
 
@@ -431,13 +431,13 @@ export function isErrorCode(code: unknown): code is ErrorCode {
   return typeof code === 'string' && Object.hasOwn(ERRORS, code)
 }
 
-/** The status and the code that strict clients of OpenAI's API are told. */
+/** The status and the code that strict clients of OpenAI's API get. */
 export function openaiError(code: ErrorCode): { status: number; code: string } {
   const { status, openai }: ErrorRow = ERRORS[code]
   return { status: status === 422 ? 400 : status, code, ...openai }
 }
 
-/** The details that may accompany a code on the wire; times in Unix seconds. */
+/** Details that a code may have on the wire; times in Unix seconds. */
 export interface ErrorDetails {
   param?: string
   limit_id?: string
@@ -459,17 +459,17 @@ export function wireError(code: ErrorCode, message?: string, details: ErrorDetai
   return { type: row.type, code, message: message ?? row.message, ...details }
 }
 
-/** An error whose message says what is wrong, where, and how to fix it. Commands print only the message. */
+/** An error whose message names the problem, its place and its fix. Commands print only the message. */
 export class ExplainedError extends Error {}
 
 /**
- * An error that is returned to the caller. Any other error that is thrown is a mistake of the service: it is logged,
- * and the caller gets `internal_error` without its text.
+ * An error that is returned to the caller. Any other thrown error is logged, and the caller gets `internal_error`
+ * without its text.
  */
 export class ApiError extends ExplainedError {
   readonly code: ErrorCode
   readonly details: ErrorDetails
-  /** Seconds for `Retry-After`, where they are known. */
+  /** Seconds for `Retry-After`; undefined if unknown. */
   readonly retryAfterS: number | undefined
   /** The language of the message (RFC 5646). */
   readonly language: string
@@ -498,7 +498,7 @@ export class ApiError extends ExplainedError {
   }
 }
 
-/** An invalid_request: `message` says what is wrong with the parameter `param`. */
+/** An invalid_request: `message` describes the problem with the parameter `param`. */
 export function invalidParam(param: string, message: string): ApiError {
   return new ApiError('invalid_request', message, { param })
 }

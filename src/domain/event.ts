@@ -13,7 +13,7 @@ export const EVENT_TYPES = [
   'limit.reached',
 ] as const
 
-/** Sent to one webhook when its owner asks for it. */
+/** The type of an event that is sent to one webhook at its owner's request. */
 export const TEST_EVENT = 'webhook.test'
 
 export type SubscribedType = (typeof EVENT_TYPES)[number]

@@ -12,7 +12,7 @@ export const FILE_TRANSITIONS: Record<FileStatus, readonly FileStatus[]> = {
 export const FILE_PURPOSES = ['batch', 'batch_output', 'table'] as const
 export type FilePurpose = (typeof FILE_PURPOSES)[number]
 
-/** Purposes that files have at OpenAI, and never here. */
+/** Purposes of files at OpenAI that this service does not have. */
 export const FOREIGN_PURPOSES = [
   'assistants',
   'assistants_output',
@@ -24,7 +24,7 @@ export const FOREIGN_PURPOSES = [
 ] as const
 export type ForeignPurpose = (typeof FOREIGN_PURPOSES)[number]
 
-/** The kinds of uploads: the lines of a batch, or a table of which lines are made. */
+/** The purposes of uploads: the lines of a batch, or a table from which lines are made. */
 export const UPLOAD_PURPOSES = ['batch', 'table'] as const satisfies readonly FilePurpose[]
 export type UploadPurpose = (typeof UPLOAD_PURPOSES)[number]
 

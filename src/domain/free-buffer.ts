@@ -1,10 +1,10 @@
-// Frees the memory of a buffer at once, or keeps it for the next use. V8 counts a buffer of a megabyte as a few bytes:
-// it keeps hundreds of them until its next collection of the whole heap, or collects again and again because of them.
-// The allocator maps each large buffer anew, at a fault per page.
+// Frees the memory of a buffer at once, or keeps it for reuse. V8 counts a buffer of a megabyte as a few bytes: it
+// keeps hundreds of them until its next collection of the whole heap, or collects again and again because of them. The
+// allocator maps each large buffer anew, at a fault per page.
 
-/** Kept at most, all together. */
+/** The limit of memory kept for reuse. */
 const SPARE_BYTES_MAX = 4 * 1024 * 1024
-/** Sizes are multiples of this, so that the memory of one buffer suits a little longer one. The allocator maps no smaller one. */
+/** The divisor of buffer sizes, so that memory fits slightly longer buffers. The allocator maps no smaller buffer. */
 const STEP_BYTES = 256 * 1024
 
 const spares: ArrayBuffer[] = []
@@ -12,13 +12,13 @@ let spareBytes = 0
 
 /**
  * Frees the memory of `view`, which is empty afterwards like all other views of it. No read or write of it may be
- * under way, system calls included. Buffers of Node's pool, which share memory, stay as they are.
+ * running, system calls included. Buffers of Node's pool, which share memory, stay as they are.
  */
 export function freeBuffer(view: Uint8Array | Uint32Array): void {
   ownMemory(view)?.transfer(0)
 }
 
-/** A buffer of `bytes` with any content, from memory that `reuseBuffer` kept if there is some of that size. */
+/** A buffer of `bytes` with any content, in memory kept by `reuseBuffer` if one of that size is available. */
 export function largeBuffer(bytes: number): Buffer {
   if (bytes < STEP_BYTES) return Buffer.allocUnsafeSlow(bytes)
   const at = spares.findIndex(({ byteLength }) => byteLength >= bytes && byteLength <= bytes + STEP_BYTES)
@@ -39,10 +39,10 @@ export function reuseBuffer(view: Uint8Array): void {
   } else memory.transfer(0)
 }
 
-/** Null for one that others use as well. */
+/** The memory of a view; null if other views share it. */
 function ownMemory(view: Uint8Array | Uint32Array): ArrayBuffer | null {
   const { buffer } = view
-  // An empty buffer has no memory, and is often one that others use as well.
+  // An empty buffer has no memory of its own.
   if (!(buffer instanceof ArrayBuffer) || view.byteLength === 0) return null
   return view.byteLength === buffer.byteLength || buffer.byteLength > 2 * Buffer.poolSize ? buffer : null
 }

@@ -1,11 +1,11 @@
-// Gathers the bodies that others send, calls and answers alike. Whoever sends a body chooses its pieces, and a piece of one
-// byte takes some 400 bytes of memory and as much time as one of many kilobytes. So small pieces are copied into a growing
-// buffer, and a body whose pieces stay tiny is given up.
+// Gathers received bodies, of calls and of answers. The sender chooses the pieces of a body, and a piece of one byte
+// takes some 400 bytes of memory and as much time as one of many kilobytes. So small pieces are copied into a growing
+// buffer, and a body whose pieces stay tiny is rejected.
 import type { Readable } from 'node:stream'
 import { freeBuffer } from './free-buffer.ts'
 
 const CAPACITY_MIN = 1024
-/** Up to this size, room for all that may come is made at once; more has to come first. */
+/** The size up to which a buffer gets its announced capacity at once; beyond it, capacity grows with the content. */
 const CAPACITY_AT_ONCE_MAX = 256 * 1024
 const NOTHING = Buffer.alloc(0)
 
@@ -18,17 +18,17 @@ export class GrowingBytes {
     return this.#length
   }
 
-  /** Bytes of memory that it takes. */
+  /** Bytes of memory that the buffer takes. */
   get capacity(): number {
     return this.#buffer.length
   }
 
-  /** The bytes gathered, until more are added. */
+  /** The gathered bytes, valid until more are added. */
   get view(): Buffer {
     return this.#buffer.subarray(0, this.#length)
   }
 
-  /** Adds `bytes[start, end)`; `lengthMax`: more than this in all will never come. */
+  /** Adds `bytes[start, end)`; `lengthMax` is an upper bound of the total length. */
   add(bytes: Uint8Array, start = 0, end = bytes.length, lengthMax = Number.POSITIVE_INFINITY): void {
     const needed = this.#length + end - start
     if (needed > this.#buffer.length) {
@@ -47,7 +47,7 @@ export class GrowingBytes {
     return Math.max(CAPACITY_MIN, 2 * this.#buffer.length)
   }
 
-  /** Hands everything over, without much room behind it, and begins anew. */
+  /** Returns the gathered bytes, with little spare capacity, and starts empty again. */
   take(): Buffer {
     const buffer = this.#buffer
     const { view } = this
@@ -64,10 +64,10 @@ export class GrowingBytes {
   }
 }
 
-/** A larger piece is kept as it is. */
+/** The size up to which a piece is copied; a larger piece is kept as it is. */
 export const SMALL_BYTES_MAX = 4 * 1024
 
-/** The pieces of a stream that its reader has not taken: small ones gathered, large ones as they came. */
+/** The unread pieces of a stream: small ones gathered, large ones as received. */
 class HeldPieces {
   readonly #pieces: Buffer[] = []
   readonly #tail = new GrowingBytes()
@@ -93,13 +93,13 @@ class HeldPieces {
   }
 }
 
-/** So many pieces are looked at together, and they have to bring this much each. */
+/** The number of pieces that are judged together, and the bytes that they must have. */
 const PIECES = 1_000
 const PIECE_BYTES_MIN = 32
 
 export const TINY_PIECES = `in pieces of less than ${PIECE_BYTES_MIN} bytes`
 
-/** The pieces of a body are too small to be worth their time. */
+/** Thrown when the pieces of a body are so small that reading them takes too much time. */
 export class TinyPieces extends Error {
   constructor() {
     super(`the body comes ${TINY_PIECES}`)
@@ -112,7 +112,7 @@ export class PieceSizes {
   #pieces = 0
   #bytes = 0
 
-  /** False where the last `PIECES` pieces were tiny. */
+  /** Counts a piece; false if the last `PIECES` pieces were tiny. */
   allow(bytes: number): boolean {
     this.#bytes += bytes
     if (++this.#pieces < PIECES) return true
@@ -123,12 +123,12 @@ export class PieceSizes {
   }
 }
 
-/** Kept for a reader that is busy. */
+/** Bytes that are kept for a busy reader. */
 const AHEAD_BYTES = 256 * 1024
 
 /**
- * Reads `body` as it comes, up to `aheadBytes` ahead of the reader, and destroys it when the reader leaves. Throws the
- * error of `body`, after all that came before it, and TinyPieces.
+ * Reads `body` as it arrives, up to `aheadBytes` ahead of the reader, and destroys it when the reader stops. Throws the
+ * error of `body`, after all bytes before it, and TinyPieces.
  */
 export async function* gathered(body: Readable, aheadBytes = AHEAD_BYTES): AsyncGenerator<Buffer, void> {
   const held = new HeldPieces()
@@ -142,7 +142,7 @@ export async function* gathered(body: Readable, aheadBytes = AHEAD_BYTES): Async
     else over.reject(error)
     wake()
   }
-  // It is awaited once all pieces have been read, or never where the reader leaves.
+  // The promise is awaited after the last piece, or never if the reader stops.
   over.promise.catch(() => {})
   body.on('data', (piece: Buffer) => {
     if (!sizes.allow(piece.length)) body.destroy(new TinyPieces())
@@ -172,7 +172,7 @@ export async function* gathered(body: Readable, aheadBytes = AHEAD_BYTES): Async
   }
 }
 
-/** The bytes of `body`, or the first `bytesMax` of them; it is destroyed then. Throws as `gathered`. */
+/** The bytes of `body`, or its first `bytesMax`; the rest is destroyed. Throws as `gathered`. */
 export async function readWhole(
   body: Readable,
   bytesMax: number,

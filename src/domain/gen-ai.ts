@@ -1,7 +1,7 @@
 // Names that OpenTelemetry's conventions for generative AI give to operations and providers, for traces and metrics.
 import { type BuiltInPath, type EndpointPath, isBuiltIn } from './endpoint.ts'
 
-/** `gen_ai.operation.name`; the last two have no name in the conventions. */
+/** `gen_ai.operation.name` by endpoint; the conventions do not have the last two. */
 const OPERATIONS: Readonly<Record<BuiltInPath, string>> = {
   '/v1/chat/completions': 'chat',
   '/v1/completions': 'text_completion',
@@ -16,7 +16,7 @@ export function operationOf(endpoint: EndpointPath): string {
   return isBuiltIn(endpoint) ? OPERATIONS[endpoint] : endpoint.slice('/v1/'.length)
 }
 
-/** `gen_ai.provider.name`, by the end of the name of a host. */
+/** `gen_ai.provider.name` by the end of a host's name. */
 const PROVIDERS: readonly (readonly [host: RegExp, provider: string])[] = [
   [/\.openai\.azure\.com$/, 'azure.ai.openai'],
   [/\.services\.ai\.azure\.com$/, 'azure.ai.inference'],
@@ -33,13 +33,13 @@ const PROVIDERS: readonly (readonly [host: RegExp, provider: string])[] = [
   [/\.x\.ai$/, 'x_ai'],
 ]
 
-/** The provider behind an address; null where the address does not tell. */
+/** The provider of an address; null if unknown. */
 export function providerAt(base_url: string): string | null {
   const { hostname } = new URL(base_url)
   return PROVIDERS.find(([host]) => host.test(hostname))?.[1] ?? null
 }
 
-/** `known`: by the address. Any other server counts as the provider whose API it answers. */
+/** The provider `known` by its address, or else the provider that defined the endpoint's API. */
 export function providerOf(known: string | null, endpoint: EndpointPath): string {
   return known ?? (endpoint === '/v1/messages' ? 'anthropic' : 'openai')
 }

@@ -3,28 +3,28 @@
 import { createRequire } from 'node:module'
 import type { Temporal } from 'temporal-polyfill'
 
-/** One window. It opens on each of `days`, and ends on the next day if `to` is not later than `from`. */
+/** A weekly window. It opens on each of `days`, and ends on the next day if `to` is not later than `from`. */
 export interface HoursWindow {
-  /** ISO: 1 is Monday. */
+  /** Days of the week by ISO 8601: 1 is Monday. */
   days: readonly number[]
-  /** Minutes after midnight; `to` at most 1440. */
+  /** Minutes after midnight; `to` is at most 1440. */
   from: number
   to: number
-  /** IANA name. */
+  /** The IANA name of the time zone. */
   timezone: string
-  /** Lines in flight; 0: closed; null: as many as at any time. */
+  /** The limit of lines in flight; 0: closed; null: the upstream's own limit. */
   concurrency_max: number | null
 }
 
-/** A state that holds from `since` until just before `until` (Unix ms; infinite where nothing changes). */
+/** A state between `since` and `until` (Unix ms, `until` excluded; infinite without a further change). */
 interface Opening {
-  /** Null: no bound but the upstream's own. */
+  /** The limit of lines in flight; null: the upstream's own limit. */
   concurrency_max: number | null
   since: number
   until: number
 }
 
-/** Further ahead or back nothing is looked for. */
+/** The number of days for which changes are computed, ahead and back. */
 const DAYS_AHEAD = 9
 const DAYS_BACK = 8
 const DAY_MINUTES = 1440
@@ -40,13 +40,13 @@ export function isTimeZone(name: string): boolean {
 }
 
 /**
- * The first window that contains the moment counts. Outside all windows the upstream is closed, unless all of them are
- * closed ones: then it is open outside them.
+ * The opening hours of an upstream. The first window that contains a moment applies. Outside all windows the upstream
+ * is closed, or open if every window is a closed one.
  */
 export class OpeningHours {
   readonly #windows: readonly HoursWindow[]
   readonly #outside: number | null
-  /** The last one found: nearly all questions are about it. */
+  /** The last computed state, to which most queries apply. */
   #known: Opening = { concurrency_max: null, since: 0, until: 0 }
 
   constructor(windows: readonly HoursWindow[]) {
@@ -54,7 +54,7 @@ export class OpeningHours {
     this.#outside = windows.every(({ concurrency_max }) => concurrency_max === 0) ? null : 0
   }
 
-  /** `now` in Unix ms. */
+  /** The state at `now`, Unix ms. */
   at(now: number): Opening {
     const known = this.#known
     if (known.since <= now && now < known.until) return known
@@ -69,19 +69,19 @@ export class OpeningHours {
       return found ? found.concurrency_max : this.#outside
     }
     const concurrency_max = valueAt(now)
-    // Beyond it, days are not complete.
+    // Days are complete only within this time.
     const isKnown = (at: number): boolean => Math.abs(at - now) < KNOWN_MS
     const all = spans.flat().flatMap(({ start, end }) => [start, end])
     const edges = [...new Set(all.filter(isKnown))].sort((a, b) => a - b)
     const differs = (at: number): boolean => valueAt(at) !== concurrency_max
     const until = edges.find((edge) => edge > now && differs(edge)) ?? Number.POSITIVE_INFINITY
-    // Just before an edge the value is that of the edge before it.
+    // A time just before an edge has the value of the previous edge.
     const changed = edges.findLast((edge) => edge <= now && differs(edge - 1))
     return { concurrency_max, since: changed ?? Number.NEGATIVE_INFINITY, until }
   }
 }
 
-/** Whether any of several upstreams is open, since when and until when; `null` stands for one without hours. */
+/** Whether any of several upstreams is open, since when and until when; `null` stands for an upstream without hours. */
 export function openingOf(
   hours: readonly (OpeningHours | null)[],
   now: number,
@@ -99,7 +99,7 @@ const ALWAYS: Opening = {
   until: Number.POSITIVE_INFINITY,
 }
 
-/** When work of `neededMs` open milliseconds is done (Unix ms), if it is before `limit`; else infinity. */
+/** The end (Unix ms) of work that takes `neededMs` open milliseconds, if it is before `limit`; else infinity. */
 export function finishAt(
   hours: readonly (OpeningHours | null)[],
   now: number,
@@ -116,7 +116,7 @@ export function finishAt(
   return Number.POSITIVE_INFINITY
 }
 
-/** When it is next open (Unix ms): now, or later, or never (infinity). */
+/** The next time at which an upstream is open (Unix ms): `now`, a later time, or infinity. */
 export function opensAt(hours: readonly (OpeningHours | null)[], now: number): number {
   return finishAt(hours, now, 0, now + DAYS_AHEAD * DAY_MINUTES * 60_000)
 }
@@ -134,7 +134,7 @@ function spansOf({ days, from, to, timezone }: HoursWindow, now: number): { star
   return spans
 }
 
-/** A time that daylight saving skips is taken an hour later; of one that comes twice, the first counts. */
+/** The instant of a wall-clock time: an hour later if daylight saving skips it, the first if the time comes twice. */
 function instantOf(day: Temporal.PlainDate, minutes: number, timezone: string): number {
   const { PlainTime } = temporal()
   const date = minutes === DAY_MINUTES ? day.add({ days: 1 }) : day
@@ -144,7 +144,7 @@ function instantOf(day: Temporal.PlainDate, minutes: number, timezone: string): 
 
 let loaded: typeof Temporal | null = null
 
-/** Node's own, from version 26 on; before it, a package, loaded only where hours are configured. */
+/** Temporal of Node 26 and later; for older versions a package, loaded only where hours are configured. */
 function temporal(): typeof Temporal {
   if (loaded === null) {
     const own: unknown = Reflect.get(globalThis, 'Temporal')

@@ -29,7 +29,7 @@ export type IdKind = keyof typeof ID_PREFIXES
 export const BASE32 = '0123456789abcdefghjkmnpqrstvwxyz'
 const ULID_LENGTH = 26
 export const LINE_DIGITS = 7
-/** 32^7 - 1; the largest line number that a request ID can carry. */
+/** The largest line number that a request ID can hold: 32^7 - 1. */
 export const LINE_NUMBER_MAX = 32 ** LINE_DIGITS - 1
 
 const nextUlid = monotonicFactory()
@@ -39,7 +39,7 @@ export function newId(kind: IdKind, now: number): string {
   return ID_PREFIXES[kind] + nextUlid(now).toLowerCase()
 }
 
-/** The smallest ID of that time (Unix ms), so that an index of IDs finds objects by their time. */
+/** The smallest ID of a time (Unix ms), so that an index of IDs finds objects by their time. */
 export function firstIdAt(kind: IdKind, ms: number): string {
   return ID_PREFIXES[kind] + encodeTime(Math.max(0, ms), 10).toLowerCase()
 }

@@ -5,12 +5,12 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** A value for each name. */
+/** A record with the value of `of` for each name. */
 export function recordOf<N extends string, T>(names: readonly N[], of: (name: N) => T): Record<N, T> {
   return Object.fromEntries(names.map((name) => [name, of(name)])) as Record<N, T>
 }
 
-/** Undefined if the text is not JSON. */
+/** The parsed value; undefined if the text is not JSON. */
 export function parsedJson(text: string): unknown {
   try {
     return JSON.parse(text)

@@ -1,5 +1,5 @@
-// A limit caps the spend within a window of the UTC calendar: of one entity, of each entity of a type, of an API key, or of
-// the whole project; of all models, or of one. These are pure rules; the ledger knows the spend.
+// A limit caps the spend within a window of the UTC calendar: of one entity, of each entity of a type, of an API key,
+// or of the whole project; of all models, or of one. The rules here are pure; the ledger counts the spend.
 import { entityType } from './entity.ts'
 
 export const LIMIT_SCOPES = ['entity', 'entity_type', 'project', 'key', 'model'] as const
@@ -11,13 +11,13 @@ export type LimitMetric = (typeof LIMIT_METRICS)[number]
 /** A part of the UTC calendar: from its first day to just before `end`, both as days from the first of a month. */
 type CalendarPart = (day: number, weekday: number, days: number) => { start: number; end: number }
 
-/** The windows of limits. `words`: how limit errors (ledger/limit-error.ts) name a limit of the window, by language. */
+/** The windows of limits. `words`: the name of the window in limit errors (ledger/limit-error.ts), by language. */
 export const WINDOWS = {
   day: {
     part: (day) => ({ start: day, end: day + 1 }),
     words: { en: 'daily', de: 'Tageslimit', es: 'diario', fr: 'quotidienne', ja: '1日', zh: '每日' },
   },
-  /** From Monday, as ISO 8601 counts weeks. */
+  /** The week from Monday, as in ISO 8601. */
   week: {
     part: (day, weekday) => ({ start: day - ((weekday + 6) % 7), end: day - ((weekday + 6) % 7) + 7 }),
     words: { en: 'weekly', de: 'Wochenlimit', es: 'semanal', fr: 'hebdomadaire', ja: '1週間', zh: '每周' },
@@ -33,13 +33,13 @@ export const LIMIT_WINDOWS = Object.keys(WINDOWS) as LimitWindow[]
 export const LIMIT_ACTIONS = ['block', 'notify'] as const
 export type LimitAction = (typeof LIMIT_ACTIONS)[number]
 
-/** From `start` to just before `end`, Unix ms. */
+/** A period from `start` to just before `end`, Unix ms. */
 export interface Period {
   start: number
   end: number
 }
 
-/** The window of the UTC calendar in which `now` lies. */
+/** The period of the window that contains `now`. */
 export function windowAt(window: LimitWindow, now: number): Period {
   const date = new Date(now)
   const [year, month] = [date.getUTCFullYear(), date.getUTCMonth()]
@@ -49,26 +49,26 @@ export function windowAt(window: LimitWindow, now: number): Period {
   return { start: Date.UTC(year, month, start), end: Date.UTC(year, month, end) }
 }
 
-/** Whose spend a line is. `model`: null for a name that is no model's. */
+/** The owner of a line's spend. `model`: null for the name of an unknown model. */
 export interface Payer {
   entity: string | null
   key_id: string
   model: string | null
 }
 
-/** The same text for lines of one key whose spend counts alike. */
+/** A key that lines of one API key share if their spend counts to the same accounts. */
 export function payerKey({ entity, model }: Pick<Payer, 'entity' | 'model'>): string {
   return JSON.stringify([entity, model])
 }
 
-/** `subject`: the entity, its type or the key, as the scope says. `model`: the only one whose lines count; empty: all count. */
+/** A limit's terms. `subject`: an entity, its type or a key, as the scope says. `model`: the one that counts, or ''. */
 interface LimitTerms {
   scope: LimitScope
   subject: string
   model: string
 }
 
-/** The spender of a limit that is on no entity; no entity is an empty text. */
+/** The spender of a limit without an entity; no entity is an empty text. */
 export const WHOLE_PROJECT = ''
 
 /** The spender that the limit counts for a line; null when the limit does not match. */
@@ -88,13 +88,13 @@ function account(owner: 'project' | 'key' | 'entity', name: string, model: strin
   return JSON.stringify([owner, name, model])
 }
 
-/** The account that a limit counts for that spender. */
+/** The account that a limit counts for a spender. */
 export function accountOfLimit({ scope, subject, model }: LimitTerms, spender: string): string {
   if (scope === 'key') return account('key', subject, model)
   return spender === WHOLE_PROJECT ? account('project', '', model) : account('entity', spender, model)
 }
 
-/** The accounts to which spend counts. Without a key: only those of the entity. */
+/** The accounts to which a line's spend counts; without a key, only those of the entity. */
 export function accountsOf({
   entity,
   key_id,
@@ -108,7 +108,7 @@ export function accountsOf({
   return found
 }
 
-/** The threshold of the cap itself. */
+/** The threshold at which a cap is used up. */
 export const REACHED = 1
 
 /** The thresholds that `spent` has reached, ascending; 1 is the cap. */

@@ -1,31 +1,31 @@
-// The sums over finished lines, one row for each: those that a batch keeps, and those that a day keeps of each entity and
-// model. Columns of the database (store/schema.ts), the ledger, the API and its documentation come from this table.
+// The sums over finished lines, one row for each sum: of a batch, and of a day by entity and model. Columns of the
+// database (store/schema.ts), the ledger, the API and its documentation come from this table.
 import type { TokenUsage } from './money.ts'
 
-/** The facts of a finished line that are summed. */
+/** Facts about a finished line from which sums are computed. */
 export interface SummedLine {
   part: 'output' | 'error'
-  /** Null for a line without a result. */
+  /** The token usage; null for a line without a result. */
   usage: TokenUsage | null
   cost_nanos: number
-  /** The cost that a line would have had which shares an identical line's answer; null for all others. */
+  /** The cost that a line saved by sharing an identical line's answer; null for other lines. */
   saved_nanos: number | null
-  /** Whether it failed, was to be sent and was not. */
+  /** Whether the line failed because it was never sent. */
   isNotRun?: boolean
-  /** Whether a server or a batch API was sent it. */
+  /** Whether the line was sent to a server or a batch API. */
   wasSent?: boolean
-  /** Whether its answer was asked for again, and whether the one that stands has a fault. */
+  /** Whether the line was asked again, and whether its final answer has a fault. */
   isReasked?: boolean
   isFaulty?: boolean
 }
 
 export interface LineSum {
-  /** The summand of a line. */
+  /** The value that a line adds to the sum. */
   of: (line: SummedLine) => number
-  /** The tables that keep the sum in a column of its name, with the number of the migration that adds the column. */
+  /** The tables with a column for the sum: the number of the migration that adds the column. */
   batches?: number
   usage_days?: number
-  /** Its description in a usage report. */
+  /** The description of the sum in a usage report. */
   text?: string
 }
 

@@ -4,7 +4,7 @@ import type { OpeningHours } from './hours.ts'
 import type { Price } from './money.ts'
 import type { PromptStatistics } from './tokens.ts'
 
-/** When the upstreams of a model are open; null stands for one that always is. */
+/** The opening hours of a model's upstreams; null stands for an upstream that is always open. */
 export interface ModelHours {
   /** The hours of the upstreams of the lowest tier. */
   usual: readonly (OpeningHours | null)[]
@@ -14,26 +14,26 @@ export interface ModelHours {
 
 export interface Model {
   id: string
-  /** Tokens of input and output together; null when unknown: then only the server can reject a line. */
+  /** The limit of input and output tokens together; null if unknown: then only the server can reject a line. */
   context_window: number | null
-  /** The projected output of a line that sets no max_tokens; null when unknown. */
+  /** The projected output tokens of a line without max_tokens; null if unknown. */
   max_output_tokens: number | null
-  /** The price that the API shows, and that lines cost at upstreams without a price of their own. */
+  /** The price in the API, and of lines at upstreams without a price of their own. */
   price: Price
-  /** The price that lines are projected at, of the dearest upstream that may answer; absent where `price` is that. */
+  /** The projected price, that of the dearest upstream that may answer; absent if it equals `price`. */
   dearest?: Price | undefined
-  /** Sums that its servers have reported about prompts; absent before the first report. */
+  /** Sums of prompts and their tokens as the model's servers reported them; absent before the first report. */
   seen?: PromptStatistics | undefined
-  /** False when the configuration gives no price: the model costs 0. */
+  /** Whether the configuration gives a price; without one the model costs 0. */
   priced: boolean
   supports: { structured_output: boolean; tools: boolean }
-  /** Lines for any other endpoint fail. */
+  /** The endpoints of the model's lines; lines for others fail. */
   endpoints: readonly EndpointPath[]
-  /** Absent where an upstream of the lowest tier is always open. */
+  /** The opening hours; absent if an upstream of the lowest tier is always open. */
   hours?: ModelHours | undefined
-  /** The names of its servers that an operator gave; a name that is made of an address is not among them. */
+  /** The names that an operator gave to the model's servers; a name made from an address is not included. */
   servers?: readonly string[] | undefined
-  /** Unix seconds; when this model was first configured (the start of the process that reads it). */
+  /** The time when this model was first configured, Unix seconds (the start of the process that reads it). */
   created: number
 }
 
@@ -42,7 +42,7 @@ export function projectedPrice({ dearest, price }: Pick<Model, 'dearest' | 'pric
   return dearest ?? price
 }
 
-/** The end of a name that marks one of several replicas. */
+/** The suffix of a name that marks one of several replicas. */
 const REPLICA = /@[^@]*$/
 
 /** The name of a server for callers; null if it shows an address, or is not configured. */
@@ -54,8 +54,8 @@ export function serverNameOf(upstream: string, models: ReadonlyMap<string, Model
 }
 
 /**
- * The types of upstreams. `kind`: a `server` answers lines and lists its models, a `batch-api` takes lines as batches of its
- * own. `only`: it answers no other endpoint. Their keys are in config/schema.ts, their adapters in compose/upstreams.ts.
+ * The types of upstreams. `kind`: a `server` answers lines and lists its models, a `batch-api` takes lines as batches.
+ * `only`: the only endpoint that it answers. Keys are in config/schema.ts, adapters in compose/upstreams.ts.
  */
 const UPSTREAM_TYPES = {
   sim: { kind: 'simulator', only: null },
@@ -80,7 +80,7 @@ export function isOfKind<Upstream extends { type: UpstreamType }, K extends Kind
   return UPSTREAM_TYPES[upstream.type].kind === kind
 }
 
-/** The only endpoint that one of these upstreams answers, and its type; undefined: they answer any. */
+/** The only endpoint of an upstream of one of these types, and that type; undefined if one answers any endpoint. */
 export function onlyEndpoint(
   upstreams: readonly { type: UpstreamType }[],
 ): { path: EndpointPath; type: UpstreamType } | undefined {

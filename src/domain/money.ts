@@ -7,41 +7,41 @@ import type { LimitMetric } from './limit.ts'
 export const NANOS_PER_USD = 1_000_000_000
 const PICOS_PER_NANO = 1000
 
-/** Prices of tokens, in pico-dollars per token. Absent: prompt tokens of that kind cost as much as others. */
+/** Prices of tokens, in pico-dollars per token. An absent price equals that of other prompt tokens. */
 export interface Rates {
   input_picos: number
   output_picos: number
-  /** The price of prompt tokens that the server took from its cache. */
+  /** The price of prompt tokens that the server read from its cache. */
   cached_input_picos?: number | undefined
   /** The price of prompt tokens that the server wrote to its cache. */
   cache_write_picos?: number | undefined
-  /** The price of writes that it keeps for an hour; absent: as much as other writes. */
+  /** The price of prompt tokens that the server caches for an hour; absent: the price of other writes. */
   cache_write_1h_picos?: number | undefined
 }
 
-/** A price of a model. */
+/** The prices of a model. */
 export interface Price extends Rates {
-  /** The rates of requests with longer prompts, the shortest of them first. Each step has all rates that hold there. */
+  /** Rates for longer prompts, in ascending order. Each step has all of its rates. */
   above?: readonly PriceStep[] | undefined
-  /** By the service tier that an answer names, the rates that hold instead, whatever the length of the prompt. */
+  /** Rates by the service tier of an answer, for prompts of any length. */
   service_tiers?: ReadonlyMap<string, Rates> | undefined
 }
 
 interface PriceStep extends Rates {
-  /** Prompts of more tokens have these rates, for all tokens of the request. */
+  /** The prompt tokens above which these rates apply to all tokens of a request. */
   prompt_tokens: number
 }
 
 export const FREE: Price = { input_picos: 0, output_picos: 0 }
 
-/** Tokens of a prompt: taken from the server's cache, written to it, and of those the ones that it keeps for an hour. */
+/** Parts of prompt tokens: read from the server's cache, written to it, and of these the ones cached for an hour. */
 export const PROMPT_PARTS = ['cached_tokens', 'cache_write_tokens', 'cache_write_1h_tokens'] as const
-/** Tokens of a completion: those that the model thought with. */
+/** Parts of completion tokens: reasoning. */
 export const COMPLETION_PARTS = ['reasoning_tokens'] as const
 export const TOKEN_PARTS = [...PROMPT_PARTS, ...COMPLETION_PARTS] as const
 const TOKEN_COUNTS = ['prompt_tokens', 'completion_tokens', 'total_tokens', ...TOKEN_PARTS] as const
 
-/** Parts of a usage; absent: none. */
+/** Token counts of the parts of a usage; absent: none. */
 export type TokenParts = Partial<Record<(typeof TOKEN_PARTS)[number], number | undefined>>
 
 export interface TokenUsage extends TokenParts {
@@ -50,13 +50,13 @@ export interface TokenUsage extends TokenParts {
   total_tokens: number
 }
 
-/** Each part that there is, no more than the tokens that it is a part of. */
+/** The given parts, each limited to the tokens that it is a part of. */
 export function partsWithin(
   { prompt_tokens, completion_tokens }: Pick<TokenUsage, 'prompt_tokens' | 'completion_tokens'>,
   { cached_tokens = 0, cache_write_tokens = 0, cache_write_1h_tokens = 0, reasoning_tokens = 0 }: TokenParts,
 ): TokenParts {
   const written = Math.min(cache_write_tokens, prompt_tokens)
-  // A token is not both read and written; writing is dearer.
+  // A token is either read or written; a write costs more.
   const cached = Math.min(cached_tokens, prompt_tokens - written)
   return {
     ...(cached > 0 && { cached_tokens: cached }),
@@ -72,7 +72,7 @@ export function addTokens(a: TokenUsage, b: TokenUsage): TokenUsage {
   return recordOf(TOKEN_COUNTS, (name) => sumOf(a[name] ?? 0, b[name] ?? 0))
 }
 
-/** USD per million tokens (as configured) to pico-dollars per token; throws a RangeError when the number is not a price. */
+/** Converts USD per million tokens to pico-dollars per token; throws a RangeError for a number that is no price. */
 export function picosPerToken(usdPerMtok: number): number {
   const picos = Math.round(usdPerMtok * 1_000_000)
   if (!Number.isSafeInteger(picos) || picos < 0)
@@ -80,15 +80,15 @@ export function picosPerToken(usdPerMtok: number): number {
   return picos
 }
 
-/** The rates of a request whose prompt has so many tokens; `service_tier`: that of its answer, if it names one. */
+/** The rates of a request by its prompt tokens and the service tier of its answer, if it names one. */
 export function ratesAt(price: Price, prompt_tokens: number, service_tier: string | null = null): Rates {
   const ofTier = service_tier === null ? undefined : price.service_tiers?.get(service_tier)
   return ofTier ?? price.above?.findLast((step) => prompt_tokens > step.prompt_tokens) ?? price
 }
 
 /**
- * A price at which any tokens cost no less than at each of `prices`, whatever the kind of the prompt's tokens, and a longer
- * prompt no less than a shorter one; FREE if there are none.
+ * A price at which a request costs no less than at each of `prices`, and a longer prompt no less than a shorter one;
+ * FREE without prices.
  */
 export function dearest(prices: readonly Price[]): Price {
   const steps = prices.flatMap(({ above = [] }) => above)
@@ -110,7 +110,7 @@ function inputPicosMax(rates: Rates): number {
   return Math.max(input_picos, cached_input_picos, cache_write_picos, cache_write_1h_picos)
 }
 
-/** Whether a prompt of some length costs more at one of two prices that projections use than at the other. */
+/** Whether a prompt of some length costs more at the first of two projected prices. */
 export function isDearer(one: Price, other: Price): boolean {
   const lengths = [0, ...(one.above ?? []).map(({ prompt_tokens }) => prompt_tokens + 1)]
   return lengths.some((length) => {
@@ -121,7 +121,7 @@ export function isDearer(one: Price, other: Price): boolean {
 
 const NO_PARTS: TokenParts = {}
 
-/** The cost of one line, in nano-dollars; at most the largest exact number. `parts`: those of the prompt with their own rates. */
+/** The cost of one line in nano-dollars, limited to the largest exact number. `parts`: tokens with their own rates. */
 export function costNanos(
   prompt_tokens: number,
   completion_tokens: number,
@@ -138,7 +138,7 @@ export function costNanos(
     (cache_write_tokens - cache_write_1h_tokens) * cache_write_picos +
     cache_write_1h_tokens * cache_write_1h_picos +
     completion_tokens * output_picos
-  // Every line comes here: only amounts that are not exact are made of parts.
+  // The exact sum is fast, and every line needs it; larger amounts are computed in parts.
   if (Number.isSafeInteger(picos)) return Math.floor((picos + PICOS_PER_NANO / 2) / PICOS_PER_NANO)
   const amounts = [
     [plain_tokens, input_picos],
@@ -151,7 +151,7 @@ export function costNanos(
   return Math.min(Number((exact + 500n) / 1000n), Number.MAX_SAFE_INTEGER)
 }
 
-/** Nano-dollars as the JSON number the API shows, in USD. The nearest double prints as the exact decimal below 10^6 USD. */
+/** Nano-dollars as the USD number in the API. The nearest double prints as the exact decimal below 10^6 USD. */
 export function usd(nanos: number): number {
   return nanos / NANOS_PER_USD
 }
@@ -169,19 +169,19 @@ export function usdLiteral(nanos: number): string {
   return `${whole}.${digits.slice(1, end)}`
 }
 
-/** An amount in USD, as written in a request, to nano-dollars; throws a RangeError when the number is not an amount. */
+/** Converts an amount in USD from a request to nano-dollars; throws a RangeError for a number that is no amount. */
 export function nanosFromUsd(amount: number): number {
   const nanos = Math.round(amount * NANOS_PER_USD)
   if (!Number.isSafeInteger(nanos) || nanos < 0) throw new RangeError(`${amount} is not an amount in USD`)
   return nanos
 }
 
-// The amounts that limits count: money, tokens and lines that are sent, all whole numbers.
+// The amounts that limits count: money, tokens and lines, all whole numbers.
 
 export interface Spend {
   cost_nanos: number
   tokens: number
-  /** Lines that are sent, however often, or share the answer of one that is. */
+  /** The number of lines that are sent, however often, or share a sent line's answer. */
   requests: number
 }
 
@@ -200,12 +200,12 @@ export function addInPlace(sum: Spend, by: Spend): void {
   sum.requests = sumOf(sum.requests, by.requests)
 }
 
-/** Its negative: added, it takes the spend away. */
+/** The negative amounts, to be added where spend is removed. */
 export function negative({ cost_nanos, tokens, requests }: Spend): Spend {
   return { cost_nanos: -cost_nanos, tokens: -tokens, requests: -requests }
 }
 
-/** Never below zero. */
+/** The difference, each amount at least zero. */
 export function minus(a: Spend, b: Spend): Spend {
   return {
     cost_nanos: Math.max(0, a.cost_nanos - b.cost_nanos),
@@ -218,19 +218,19 @@ export function isZero({ cost_nanos, tokens, requests }: Spend): boolean {
   return cost_nanos === 0 && tokens === 0 && requests === 0
 }
 
-/** By metric, the amount that its limits count: nano-dollars, tokens or lines. */
+/** The amount that limits on a metric count: nano-dollars, tokens or lines. */
 const COUNTED = { cost_usd: 'cost_nanos', tokens: 'tokens', requests: 'requests' } as const
 
 export function counted(spend: Spend, metric: LimitMetric): number {
   return spend[COUNTED[metric]]
 }
 
-/** An amount that a limit on `metric` counts as the API shows it: in USD, tokens or lines. */
+/** A counted amount as the API shows it: in USD, tokens or lines. */
 export function inMetric(metric: LimitMetric, amount: number): number {
   return metric === 'cost_usd' ? usd(amount) : amount
 }
 
-/** Adds to the sum of `key`. */
+/** Adds `spend` to the sum of `key`. */
 export function addSpend<K>(sums: Map<K, Spend>, key: K, spend: Spend): void {
   sums.set(key, plus(sums.get(key) ?? NO_SPEND, spend))
 }
@@ -242,12 +242,12 @@ export function addSpend<K>(sums: Map<K, Spend>, key: K, spend: Spend): void {
 
 export const COUNT_MAX = Number.MAX_SAFE_INTEGER
 
-/** `count`, or the largest count if it is larger. */
+/** The count, limited to COUNT_MAX. */
 export function atMost(count: number): number {
   return Math.min(count, COUNT_MAX)
 }
 
-/** The sum of counts, and of changes of counts. */
+/** The sum of two counts, or of a count and a change of it. */
 export function sumOf(a: number, b: number): number {
   return Math.max(-COUNT_MAX, atMost(a + b))
 }

@@ -1,20 +1,20 @@
-// A plan sets the completion windows, the retention of content and the quotas of the projects that have it.
+// A plan sets the completion windows, the retention of content and the quotas of its projects.
 import { durationMs } from './days.ts'
 import { ApiError } from './errors.ts'
 import type { Retention } from './retention.ts'
 
 export interface CompletionWindow {
-  /** The window as configured, and as a batch shows it: `24h`. */
+  /** The window as configured and as a batch shows it: `24h`. */
   text: string
   ms: number
 }
 
 export interface Plan {
   name: string
-  /** At least one, in the order configured. */
+  /** One or more completion windows, in configured order. */
   completion_windows: readonly CompletionWindow[]
   file_retention_ms: number
-  /** For content that is not kept; null: files are kept as long as `file_retention_ms`. */
+  /** The retention of content that is deleted early; null: content is kept for `file_retention_ms`. */
   retention: Retention | null
   quotas: Quotas
 }
@@ -29,10 +29,10 @@ export function windowOf(plan: Plan, text: string): CompletionWindow | 'not_in_p
   return plan.completion_windows.find((window) => window.ms === ms) ?? 'not_in_plan'
 }
 
-// Quotas limit how much a project may have at once, whatever it may spend. Each plan sets them; a call that would
-// exceed a quota changes nothing.
+// Quotas limit the resources that a project may use at once, apart from its spend. Each plan sets them; a call that
+// would exceed a quota changes nothing.
 
-/** In the order in which they are shown. */
+/** The quotas in the order in which they are shown. */
 export const QUOTA_NAMES = [
   'stored_bytes',
   'open_batches',
@@ -48,7 +48,7 @@ export const QUOTA_NAMES = [
 ] as const
 export type QuotaName = (typeof QUOTA_NAMES)[number]
 
-/** Null: unlimited. */
+/** The limit of each quota; null: unlimited. */
 export type Quotas = Readonly<Record<QuotaName, number | null>>
 
 export const QUOTAS_DEFAULT: Quotas = {
@@ -58,7 +58,7 @@ export const QUOTAS_DEFAULT: Quotas = {
   queued_tokens: null,
   limits: 10_000,
   webhooks: 20,
-  // A batch writes a row for each, in the transaction that creates it.
+  // The transaction that creates a batch writes a row for each entity.
   entities_per_batch: 5000,
   uploads: 16,
   downloads: 64,
@@ -66,10 +66,10 @@ export const QUOTAS_DEFAULT: Quotas = {
   keys: 100,
 }
 
-/** Counted by each API process, and free again as soon as a call ends. */
+/** Quotas of running calls, which each API process counts by itself. */
 const OF_CALLS: readonly QuotaName[] = ['uploads', 'downloads', 'streams']
 
-/** The thing that each quota counts, and how to get below it. */
+/** The resource that each quota counts, and how to reduce its use. */
 const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
   stored_bytes: {
     what: 'bytes in files, results included',
@@ -100,7 +100,7 @@ const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
 const SPLIT =
   'Split it into smaller calls, or ask the operator of the service to raise the quota of the plan.'
 
-/** `used`: the project's use; `more`: the addition of the call; `model`: that they are of, where each model counts alone. */
+/** The error of a quota. `used`: the project's use; `more`: the addition; `model`: for a quota of each model. */
 export function quotaExceeded(
   name: QuotaName,
   limit: number,
@@ -110,7 +110,7 @@ export function quotaExceeded(
 ): ApiError {
   const { what, advice } = TEXTS[name]
   const of = model === undefined ? '' : ` of ${model}`
-  // Whatever the project frees, this call does not fit.
+  // A call that alone exceeds the limit can never succeed.
   const neverFits = more > limit
   const use =
     name === 'entities_per_batch'

@@ -4,20 +4,20 @@ import type { BatchStatus } from './batch.ts'
 import { finishAt, openingOf } from './hours.ts'
 import type { ModelHours } from './model.ts'
 
-/** Samples of the rate are at least this far apart. */
+/** The least time between two samples of the rate. */
 export const SAMPLE_MS = 2_000
-/** A batch is moving if one of its lines has ended within this time. */
+/** The time within which a line of a moving batch has ended. */
 const MOVING_MS = 5_000
-/** The rate may decrease: a batch is at risk if it would be late with this many times the remaining work. */
+/** The factor of the remaining work with which a batch must still be in time: the rate may decrease. */
 const RISK_FACTOR = 1.25
-/** A pause of this share of what is left of the window says nothing of the rate yet: one answer may take minutes. */
+/** The share of the remaining window up to which a pause does not lower the rate: one answer may take minutes. */
 const STALL_SHARE = 0.02
-/** A batch of which no line has ended is at risk when it could have run for this share of its window. */
+/** The share of its window after which a batch without any ended line is at risk, if it could have run. */
 const UNBEGUN_SHARE = 0.25
-/** No completion is estimated beyond it. */
+/** The limit of estimates ahead. */
 const AHEAD_MS = 9 * 86_400_000
 
-/** Why a batch may be waiting. */
+/** The reasons for which a batch waits. */
 export const WAITING_CODES = [
   'no_worker',
   'storage_failing',
@@ -37,7 +37,7 @@ export const WAITING_CODES = [
 
 export type WaitingCode = (typeof WAITING_CODES)[number]
 
-/** The reasons of batches that have time, or go on by themselves; for all others somebody or something has to change. */
+/** Waiting reasons that end by themselves; the others need an action. */
 const IN_ORDER: readonly WaitingCode[] = [
   'engine_starting',
   'not_before',
@@ -55,27 +55,27 @@ export interface ProgressCounters {
   in_progress_at: number | null
   created: number
   expires_at: number
-  /** When the rate was sampled last, and how many lines had ended then; null before the first line has ended. */
+  /** The time of the last sample of the rate, and the ended lines then; null before the first line has ended. */
   rate_sampled_at: number | null
   rate_lines: number
   lines_per_s: number | null
   paused_at?: number | null
-  /** Nothing is sent before (Unix ms). */
+  /** The time before which no line is sent, Unix ms. */
   start_after?: number | null
 }
 
 export interface Progress {
-  /** Null before the first line has ended. */
+  /** The rate; null before the first line has ended. */
   lines_per_s: number | null
-  /** Unix ms; null when it is unknown. */
+  /** The estimated completion in Unix ms; null if unknown. */
   estimated_completion: number | null
   at_risk: boolean
 }
 
 /**
- * `totalRate`: lines per second of all batches together, assumed for a batch that has not begun. `hours`: of the models
- * that it needs and that are not always open. `waits`: what it waits for, where that is known. A completion that is
- * estimated after the window means that the batch is at risk.
+ * The progress of a batch. `totalRate`: lines per second of all batches, assumed for a batch that has not begun.
+ * `hours`: of its models that are not always open. `waits`: its waiting reason, if known. A batch is at risk if its
+ * estimated completion is after its window.
  */
 export function progressOf(
   batch: ProgressCounters,
@@ -119,7 +119,7 @@ function isUnbegun({ created, start_after, expires_at }: ProgressCounters, { fro
   return now - Math.max(start, from) > (expires_at - start) * UNBEGUN_SHARE
 }
 
-/** `neededMs` null: all that is known is when it can begin. */
+/** Whether a batch is at risk; `neededMs` is null if only its earliest start is known. */
 function isLate(
   batch: ProgressCounters,
   now: number,
@@ -130,7 +130,7 @@ function isLate(
   return doneAt(batch, now, neededMs, hours, 'usual') > batch.expires_at
 }
 
-/** When work of `neededMs` is done (Unix ms), within the hours of its models; infinite where that is too far ahead. */
+/** The end (Unix ms) of work of `neededMs` within the hours of its models; infinite beyond AHEAD_MS. */
 export function doneAt(
   { start_after }: Pick<ProgressCounters, 'start_after'>,
   now: number,
@@ -143,7 +143,7 @@ export function doneAt(
   return Math.max(...hours.map((one) => finishAt(one[which], start, neededMs, start + AHEAD_MS)))
 }
 
-/** Up to when lines may have ended, and from when on: while servers are closed, nothing is said of the rate. */
+/** The times up to which and from which lines may have ended: closed servers do not change the rate. */
 interface Watched {
   from: number
   now: number
@@ -172,6 +172,6 @@ function rateOf(batch: ProgressCounters, watched: Watched, patienceMs: number): 
   }
   const elapsedMs = watched.now - Math.max(rate_sampled_at, watched.from)
   if (elapsedMs <= patienceMs) return lines_per_s
-  // No line has been counted since: the rate is at most what one more line would make it.
+  // The rate is bounded by one more line since the last sample.
   return Math.min(lines_per_s, ((done - rate_lines + 1) / elapsedMs) * 1000)
 }

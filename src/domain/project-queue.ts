@@ -1,15 +1,15 @@
-// Runs expensive operations, a bounded number at once and a smaller number of each project, round robin over projects:
+// Runs expensive operations round robin over projects, a bounded number at once and a smaller number of each project:
 // another project waits for at most one operation to end, however many are queued.
 
 export interface QueueBounds {
-  /** Operations that run at once. Half of these places are kept for projects of which none runs. */
+  /** Concurrent operations. Half of them are reserved for projects without a running operation. */
   atOnce: number
   perProject: number
-  /** Operations of a project that may wait; without it any number. */
+  /** Waiting operations of a project; absent: any number. */
   waitingMax?: number
 }
 
-/** The error when as many operations of the project wait as may. */
+/** Thrown when `waitingMax` operations of the project wait already. */
 export class QueueFull extends Error {}
 
 interface Project {
@@ -19,7 +19,7 @@ interface Project {
 
 export class ProjectQueue {
   readonly #bounds: QueueBounds
-  /** The projects with operations that run or wait, the one whose operation began or ended last at the end. */
+  /** The projects with running or waiting operations; the one whose operation began or ended last is at the end. */
   readonly #projects = new Map<string, Project>()
   #running = 0
 
@@ -27,7 +27,7 @@ export class ProjectQueue {
     this.#bounds = bounds
   }
 
-  /** Runs `act` in its turn. Throws QueueFull, and the reason of `signal` if it aborts while `act` waits. */
+  /** Runs `act` when its project's turn comes. Throws QueueFull, and the reason of `signal` if it aborts before. */
   async run<T>(project_id: string, act: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     const leave = await this.enter(project_id, signal)
     try {
@@ -37,7 +37,7 @@ export class ProjectQueue {
     }
   }
 
-  /** Takes a place, which the returned function gives up. Throws as `run`. */
+  /** Waits for a slot, which the returned function releases. Throws as `run`. */
   async enter(project_id: string, signal?: AbortSignal): Promise<() => void> {
     signal?.throwIfAborted()
     let project = this.#projects.get(project_id)
@@ -56,7 +56,7 @@ export class ProjectQueue {
       this.#toEnd(project_id, project)
       this.#next()
     }
-    // It may abort between the turn and the operation that has it.
+    // The signal may abort between the turn and the operation.
     if (signal?.aborted) leave()
     signal?.throwIfAborted()
     return leave
@@ -65,7 +65,7 @@ export class ProjectQueue {
   async #wait(project: Project, signal: AbortSignal | undefined): Promise<void> {
     if (project.waiting.size >= (this.#bounds.waitingMax ?? Number.POSITIVE_INFINITY)) throw new QueueFull()
     const { promise, resolve, reject } = Promise.withResolvers<void>()
-    // Requests that have arrived meanwhile are served first.
+    // Requests that have arrived meanwhile are handled first.
     const begin = (): void => void setImmediate(resolve)
     const stop = (): void => {
       if (!project.waiting.delete(begin)) return
@@ -110,9 +110,9 @@ export class ProjectQueue {
 }
 
 /**
- * Slots of one process that its holders, projects mostly, share. A holder may take more only while it has fewer than are
- * free (the dynamic threshold by which switches share their buffers): one holder gets at most half, the next one half of
- * what is left, so that there are slots for others however many some of them take.
+ * Slots of one process that holders, mostly projects, share. A holder may take more only while it has fewer than are
+ * free (the dynamic threshold by which switches share their buffers): one holder gets at most half, the next one half
+ * of the rest, so that some slots stay free for others.
  */
 export class SharedSlots {
   readonly #max: number
@@ -127,7 +127,7 @@ export class SharedSlots {
     return this.#byHolder.get(holder) ?? 0
   }
 
-  /** Takes `slots` until the function that it returns is called; null where they are more than the holder's share. */
+  /** Takes `slots`, which the returned function releases; null if the holder's share is too small. */
   take(holder: string, slots = 1): (() => void) | null {
     if (this.used(holder) + slots > this.#max - this.#used) return null
     this.#add(holder, slots)
@@ -146,7 +146,7 @@ export class SharedSlots {
   }
 }
 
-/** Lets as many operations run at once as there are slots; the others wait in the order in which they came. */
+/** A semaphore: as many operations run as there are slots; the others wait in order of arrival. */
 export class Slots {
   #free: number
   readonly #waiting: (() => void)[] = []
@@ -180,8 +180,8 @@ export class Slots {
 // `ahead` results wait for a slow reader.
 
 /**
- * `work(item)` for every item, in the items' order; up to `ahead` items beyond the one asked for are begun.
- * The first failure, of an item or of `items` itself, ends it.
+ * Yields `work(item)` for each item in order; up to `ahead` items beyond the requested one are started. The first
+ * failure, of an item or of `items` itself, ends it.
  */
 export async function* mapAhead<T, R>(
   items: AsyncIterable<T> | Iterable<T>,
@@ -191,7 +191,7 @@ export async function* mapAhead<T, R>(
   const begun: Promise<R>[] = []
   for await (const item of items) {
     const result = work(item)
-    // It is awaited below, or never when an earlier piece fails or the reader leaves.
+    // The promise is awaited below, or never when an earlier piece fails or the reader stops.
     result.catch(() => {})
     begun.push(result)
     if (begun.length > ahead) yield await begun.shift()!

@@ -1,16 +1,16 @@
-// Content that is not kept: results are destroyed so long after they were fetched, or at the end of a grace period, and the
-// input with its batch. A plan, a key and a batch may each say so; the shortest times hold. Records and money stay.
+// Retention that deletes content early: results some time after they were fetched, or after a grace period, and input
+// with its batch. A plan, a key and a batch may each set it; the shortest times apply. Records and money stay.
 import { durationMs, durationText } from './days.ts'
 import { invalidParam } from './errors.ts'
 
 export interface Retention {
-  /** How long results are kept once they were fetched. */
+  /** The time from the fetch of results to their deletion. */
   results_ms: number
-  /** How long they are kept after the end of their batch, fetched or not. */
+  /** The time from the end of a batch to the deletion of its results, fetched or not. */
   grace_ms: number
 }
 
-/** Both are durations such as `0h`. */
+/** A retention in the API: durations such as `0h`. */
 export interface RetentionTexts {
   results: string
   grace?: string | undefined
@@ -18,7 +18,7 @@ export interface RetentionTexts {
 
 export const GRACE = '1d'
 
-/** Throws invalid_request. */
+/** Reads a retention from a request. Throws invalid_request. */
 export function parseRetention({ results, grace = GRACE }: RetentionTexts): Retention {
   const read = (name: string, text: string): number => {
     const ms = durationMs(text)
@@ -29,7 +29,7 @@ export function parseRetention({ results, grace = GRACE }: RetentionTexts): Rete
   return { results_ms: read('results', results), grace_ms: read('grace', grace) }
 }
 
-/** The column `retention`, read. */
+/** Reads the column `retention`. */
 export function readRetention(json: string | null): Retention | null {
   return json === null ? null : JSON.parse(json)
 }
@@ -41,7 +41,7 @@ export function shownRetention(json: string | null): Required<RetentionTexts> | 
   return { results: durationText(retention.results_ms), grace: durationText(retention.grace_ms) }
 }
 
-/** The shortest times of these, as the column of a batch; null where none of them destroys anything. */
+/** The shortest times of several retentions, as the column of a batch; null without any. */
 export function retentionText(all: readonly (Retention | null)[]): string | null {
   const given = all.filter((one) => one !== null)
   if (given.length === 0) return null
@@ -52,13 +52,13 @@ export function retentionText(all: readonly (Retention | null)[]): string | null
   return JSON.stringify(strictest)
 }
 
-// What was fetched of results, in ranges that are apart and in order.
+// The fetched ranges of results, disjoint and in order.
 
 type Range = readonly [start: number, end: number]
-/** By part and unit of the results: `output_bytes`, `error_lines`. */
+/** Fetched ranges by part and unit of the results: `output_bytes`, `error_lines`. */
 export type Fetched = Readonly<Record<string, readonly Range[]>>
 
-/** More than any client makes that reads a file in pieces; of more ranges, the rest is not counted. */
+/** The limit of ranges, more than any client makes that reads a file in pieces; further ones are not counted. */
 const RANGES_MAX = 1_000
 
 export function withRange(ranges: readonly Range[], [start, end]: Range): readonly Range[] {
@@ -72,7 +72,7 @@ export function withRange(ranges: readonly Range[], [start, end]: Range): readon
   return all.length > RANGES_MAX ? ranges : all
 }
 
-/** Whether they are all of 0 to `end`. */
+/** Whether the ranges cover 0 to `end`. */
 export function covers(ranges: readonly Range[] = [], end: number): boolean {
   const [first] = ranges
   return first !== undefined && first[0] === 0 && first[1] >= end

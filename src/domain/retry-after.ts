@@ -1,8 +1,8 @@
 // Reads how long a server asks its caller to wait. `retry-after-ms` (OpenAI, Azure) is finer and wins over
 // `Retry-After`, which is whole or fractional seconds, or an HTTP date (RFC 9110, section 10.2.3). LiteLLM's proxy
-// passes on the header of the server behind it under another name.
+// forwards the headers of its server under other names.
 
-/** In lower case; of each pair, milliseconds and seconds, the first that says anything counts. */
+/** Pairs of header names, for milliseconds and seconds; the first header with a valid value counts. */
 const PAIRS = [
   ['retry-after-ms', 'retry-after'],
   ['llm_provider-retry-after-ms', 'llm_provider-retry-after'],
@@ -15,8 +15,8 @@ const HOUR_MS = 3_600_000
 const DECIMAL = /^\d+(\.\d+)?$/
 
 /**
- * Milliseconds to wait, from 0 to `msMax`; undefined when the headers do not say. `now` is Unix ms. The bound is for
- * servers whose clock is wrong or that use other units.
+ * The wait in ms, from 0 to `msMax`; undefined without a valid header. `now` is Unix ms. The bound protects from
+ * servers with a wrong clock or other units.
  */
 export function retryAfterMs(headers: RetryHeaders, now: number, msMax = HOUR_MS): number | undefined {
   for (const [inMs, inSeconds] of PAIRS) {

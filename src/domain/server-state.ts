@@ -1,4 +1,4 @@
-// Names the state of a model server in one word, and what keeps it from answering more.
+// Determines the state of a model server, and the reason for which it does not answer more lines.
 export type ServerState =
   | 'healthy'
   | 'throttled'
@@ -11,12 +11,12 @@ export type ServerState =
 /** The health of a server, as a worker reports it. */
 interface ReportedHealth {
   circuit: 'closed' | 'open'
-  /** `places`: the most lines that its hours allow just now, until then (Unix seconds). */
+  /** `places`: the limit of lines by the server's hours, until that time (Unix seconds). */
   hours?: { places: number; until: number | null } | null
-  /** Null when nothing was answered of late. */
+  /** The latency of recent answers in ms; null without any. */
   latency_ms: number | null
   errors_per_s: number
-  /** Null: not known. */
+  /** Whether the server is reachable; null: unknown. */
   reachable?: boolean | null
   last_error?: string | null
 }
@@ -35,7 +35,7 @@ interface Reports<R> {
   models: readonly { model: string; state: string }[]
 }
 
-/** A server without requests whose list of models shows nothing is of unknown health. One that asks to wait is not ill. */
+/** The state of a server: unknown without requests and a list of models; healthy if the server asks to wait. */
 export function serverState(
   { circuit, hours, latency_ms, errors_per_s, reachable, last_error }: ReportedHealth,
   isStarting: boolean,
@@ -43,7 +43,7 @@ export function serverState(
   if (isStarting) return 'starting'
   const fails = circuit === 'open' || errors_per_s > 0
   if (fails && reachable !== false && /^429\b/.test(last_error ?? '')) return 'throttled'
-  // Lines open the circuit; a server that is back has had none yet.
+  // The circuit closes with a line's answer, so a reachable server recovers until then.
   if (circuit === 'open') return reachable ? 'recovering' : 'down'
   if (errors_per_s > 0) return 'recovering'
   if (hours?.places === 0) return 'outsideHours'
@@ -51,7 +51,7 @@ export function serverState(
   return reachable || latency_ms !== null ? 'healthy' : 'unknown'
 }
 
-/** The model servers of a service, each as all workers together see it. */
+/** The model servers of a service, with the reports of all workers added up. */
 export function serversOf<R extends ReportedServer>({
   workers,
   models,
@@ -67,19 +67,19 @@ export function serversOf<R extends ReportedServer>({
   return [...servers.values()].map((one) => ({ ...one, state: serverState(one, isStarting(one.model)) }))
 }
 
-/** Each worker has its own part of them. */
+/** Values that are added up over workers. */
 const SUMS = ['in_flight', 'concurrency', 'concurrency_max', 'lines_per_s', 'errors_per_s'] as const
 
-/** Values that are no sums are those of the worker that has more lines there. */
+/** The sum of two workers' reports; other values are those of the worker with more lines at the server. */
 function added<R extends ReportedServer>(a: R, b: R): R {
   const sums = SUMS.map((name) => [name, a[name] + b[name]])
   return { ...(a.lines_per_s >= b.lines_per_s ? a : b), ...Object.fromEntries(sums) }
 }
 
-/** So many times slower than the fastest server of its model, one is slow. */
+/** The factor by which a slow server takes longer than the fastest server of its model. */
 const SLOW = 2
 
-/** Why a server does not answer more lines: its state, or how full and how slow it is; null where it has room. */
+/** The reason for which a server answers no more lines: its state, load or latency; null if it has free slots. */
 export function heldBackBy(
   server: Pick<ReportedServer, 'in_flight' | 'concurrency' | 'concurrency_max' | 'latency_ms'> & {
     state: ServerState

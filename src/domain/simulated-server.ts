@@ -17,25 +17,25 @@ export type SimulatedFault = (typeof SIMULATED_FAULTS)[number]
 /** The fraction of requests, 0 to 1, that meets each fault. */
 export type FaultRates = Readonly<Partial<Record<SimulatedFault, number>>>
 
-/** Its behaviour depends only on them and on the bytes of a request. */
+/** The behaviour of the simulated server, which depends only on these options and the bytes of a request. */
 export interface SimOptions {
-  /** Time to an answer: fixed, or between two bounds, each request always the same. Default 0. */
+  /** Latency of an answer: fixed, or between two bounds, equal for equal requests. Default 0. */
   latency_ms?: number | { min: number; max: number }
-  /** Requests worked on at once; beyond it 429. Default null: any number. */
+  /** The limit of concurrent requests; further ones get a 429. Default null: none. */
   capacity?: number | null
-  /** How long a 429 or 503 asks the caller to wait. Default null: it does not say. */
+  /** The wait that a 429 or 503 asks for. Default null: none. */
   retry_after_ms?: number | null
   /** The fraction of attempts, 0 to 1, that meets each fault; their sum is at most 1. */
   faults?: FaultRates
-  /** Deals the faults to other requests. Default 0. */
+  /** The seed that selects the requests with faults. Default 0. */
   seed?: number
-  /** Tokens of input and output together beyond which a request is refused. Default null: none. */
+  /** The limit of input and output tokens together; a request above it is rejected. Default null: none. */
   context_window?: number | null
-  /** The models it answers for. Default null: whatever is asked for. */
+  /** The models that the server has. Default null: any. */
   models?: readonly string[] | null
-  /** Tokens of an answer that nothing cuts short. Default 16 to 96. */
+  /** Tokens of an answer without a limit. Default 16 to 96. */
   output_tokens?: number | { min: number; max: number }
-  /** Whether `stream: true` is answered with events; the caller makes them. Default false. */
+  /** Whether `stream: true` is answered with events, which the caller makes. Default false. */
   streams?: boolean
 }
 
@@ -57,7 +57,7 @@ export interface SimSettings {
   streams: boolean
 }
 
-/** Fills in the defaults. Throws a RangeError that names the option when one makes no sense. */
+/** Fills in the defaults. Throws a RangeError that names an invalid option. */
 export function simSettings(options: SimOptions): SimSettings {
   const faults = SIMULATED_FAULTS.flatMap((fault) => {
     const rate = options.faults?.[fault] ?? 0
@@ -65,7 +65,7 @@ export function simSettings(options: SimOptions): SimSettings {
     return rate > 0 ? [{ fault, rate }] : []
   })
   const sum = faults.reduce((total, { rate }) => total + rate, 0)
-  // A hair above 1 is what adding up tenths leaves.
+  // The sum of tenths may exceed 1 by a rounding error.
   if (sum > 1 + 1e-9) throw new RangeError('the rates of all faults must add up to at most 1')
   return {
     latency_ms: range('latency_ms', options.latency_ms ?? 0, 0),

@@ -1,5 +1,5 @@
-// Text as it may be stored and shown. Every database stores and returns it unchanged: PostgreSQL rejects U+0000, and
-// unpaired surrogates are not characters, so two texts that differ only in those would become equal.
+// Rules for text that is stored and shown. Every database stores and returns it unchanged: PostgreSQL rejects U+0000,
+// and unpaired surrogates are not characters, so two texts that differ only in those would become equal.
 const UNSTORABLE = /\0|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
 
 /** The JSON Schema pattern of texts that can be stored; unpaired surrogates cannot be sent as UTF-8. */
@@ -21,24 +21,24 @@ export function unstorable(text: string): string | null {
 }
 
 // Text from callers and model servers (entities, filenames, messages) may contain characters that a terminal or a log
-// viewer interprets: control characters, bidirectional controls, and invisible characters. They are escaped as in
-// JSON, so they become visible, and JSON that contains them keeps its meaning.
+// viewer interprets: control characters, bidirectional controls, and invisible characters. They are escaped as in JSON,
+// so they become visible, and JSON that contains them keeps its meaning.
 
-/** Joiners (U+200C, U+200D) stay: words and emoji need them. */
+/** Characters that are escaped, without the joiners (U+200C, U+200D), which words and emoji need. */
 const UNSEEN = /(?![\u200c\u200d])[\p{Cc}\p{Cf}\u2028\u2029]/gu
 const UNSEEN_IN_LINES = /(?![\n\u200c\u200d])[\p{Cc}\p{Cf}\u2028\u2029]/gu
 
-/** One line, whatever the text. */
+/** The text on one line, with escapes for UNSEEN characters and line feeds. */
 export function visible(text: string): string {
   return text.replaceAll(UNSEEN, escaped)
 }
 
-/** The same, but line feeds stay. */
+/** The text with escapes for UNSEEN characters but not for line feeds. */
 export function visibleLines(text: string): string {
   return text.replaceAll(UNSEEN_IN_LINES, escaped)
 }
 
-/** A character beyond the first plane becomes a surrogate pair, as in JSON. */
+/** The JSON escape of a character; beyond the first plane, of its surrogate pair. */
 function escaped(character: string): string {
   let text = ''
   for (let i = 0; i < character.length; i++)
@@ -46,12 +46,12 @@ function escaped(character: string): string {
   return text
 }
 
-/** The beginning of a text that is longer than messages show it. */
+/** The text for a message, clipped to `length_max`. */
 export function shortened(text: string, length_max: number): string {
   return text.length > length_max ? `${text.slice(0, length_max)}\u2026` : text
 }
 
-/** A name from a file as a message may show it. */
+/** A name from a file, quoted for a message. */
 export function quoted(name: string): string {
   return JSON.stringify(shortened(name, 100))
 }
@@ -61,7 +61,7 @@ export function sentence(text: string): string {
   return /[.!?\u2026]$/.test(text) ? text : `${text}.`
 }
 
-/** The names of a list in JSON that are known. */
+/** The known names in a JSON list. */
 export function namesIn<T extends string>(json: string, known: readonly T[]): T[] {
   const listed: unknown = JSON.parse(json)
   return Array.isArray(listed) ? listed.flatMap((one) => known.find((name) => name === one) ?? []) : []
@@ -70,7 +70,7 @@ export function namesIn<T extends string>(json: string, known: readonly T[]): T[
 // The secrets that this service generates have a distinctive form, so they can be found and removed in any text that
 // is stored or logged: a response, a path, an error message.
 
-/** Replaces a secret. */
+/** The replacement of a secret. */
 export const SECRET_MARKER = '[secret]'
 
 /**
@@ -79,22 +79,22 @@ export const SECRET_MARKER = '[secret]'
  */
 const SECRETS = /opk_[a-z0-9-]+_[0-9a-z]{26}_[\w-]+|opc_[\w-]{43}|whsec_[A-Za-z0-9+/_-]{16,}={0,2}/g
 
-/** The result for JSON is JSON: no secret contains a character that JSON escapes. */
+/** Replaces secrets. JSON stays JSON, since no secret contains a character that JSON escapes. */
 export function withoutSecrets(text: string): string {
   const mayHoldOne = text.includes('opk_') || text.includes('opc_') || text.includes('whsec_')
   return mayHoldOne ? text.replaceAll(SECRETS, SECRET_MARKER) : text
 }
 
-/** The text that is shown in place of a secret of the configuration. */
+/** The text that is shown instead of a configured secret. */
 export const HIDDEN = '(hidden)'
 
-// Each part of a text is looked at once: a URL ends where the next one begins, and what is optional is bounded. A URL that
-// is hidden already stays as it is.
+// URLs, each part matched once: a URL ends where the next one begins, and optional parts are bounded. A URL with HIDDEN
+// in it stays as it is.
 const ANY_URL = /(?:postgres(?:ql)?)?:\/\/(?:(?!:\/\/)[^\s"'<>\\`])*(?:(?<=\(hidden\))|(?<![.,:;!?)]))/gi
 const PARTS = /^(postgres(?:ql)?)?:\/\/([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?$/i
-/** The part before the path where no `@` is: a list of hosts with ports, or a variable that a port is put in for. */
+/** An authority without `@`: a list of hosts with ports, or a variable for a port. */
 const HOSTS = /^(?:[^:@,[\]]*|\[[0-9a-f:.]+\])(?::(?:\d+|\{\w+\}))?(?:,[\w.-]+(?::\d+)?)*$/i
-/** Values of a query that are no secret; all others may be. */
+/** Query parameters whose values are no secrets; all others may be. */
 const SHOWN_PARAMETERS = new Set([
   ...[
     'sslmode',
@@ -110,7 +110,7 @@ const SHOWN_PARAMETERS = new Set([
   ...['limit', 'starting_after', 'order', 'status', 'purpose', 'format', 'part', 'after'],
 ])
 
-/** Hides, in any URL of a text: user and password, what a query gives for names that are not known, the fragment. */
+/** Hides user and password, the values of unknown query parameters and the fragment in any URL of a text. */
 export function withoutUrlSecrets(text: string): string {
   return text.includes('://') ? text.replace(ANY_URL, shownUrl) : text
 }
@@ -125,12 +125,12 @@ function shownUrl(url: string): string {
 function shownAddress(authority: string, path: string): string {
   const text = authority + path
   if (HOSTS.test(authority)) return text
-  // A slash may be part of a password.
+  // A password may contain a slash.
   const at = text.lastIndexOf('@')
   return at === -1 ? HIDDEN : `${HIDDEN}${text.slice(at)}`
 }
 
-/** The user of a database is no secret, and its password may have any character in it. */
+/** The authority of a database URL without its password, which may contain any character; the user is shown. */
 function shownDatabase(authority: string, path: string): string {
   const text = authority + path
   const at = text.lastIndexOf('@')
@@ -158,17 +158,17 @@ function decoded(text: string): string {
   }
 }
 
-// The name that a misspelt one was probably meant to be.
+// Suggestions for misspelt names.
 
-/** The closest of `names` to `wrong`, or null when none is close enough to be worth suggesting. */
+/** The closest of `names` to `wrong`; null when none is close enough to be worth suggesting. */
 export function nearest(wrong: string, names: Iterable<string>): string | null {
   let best: string | null = null
-  // In a short name, two other letters make another word.
+  // Two changed letters make another word of a short name.
   let bestDistance = Math.max(1, Math.floor(wrong.length / 3)) + 1
   for (const name of names) {
-    const begun = wrong.length >= 4 && plain(name).startsWith(plain(wrong))
-    const distance = begun ? 1 : editDistance(plain(wrong), plain(name))
-    // A suggestion that shares less than half of its letters would only confuse.
+    const begun = wrong.length >= 4 && withoutCase(name).startsWith(withoutCase(wrong))
+    const distance = begun ? 1 : editDistance(withoutCase(wrong), withoutCase(name))
+    // A suggestion with fewer than half of its letters in common would mislead.
     if (distance < bestDistance && distance * 2 <= name.length) {
       best = name
       bestDistance = distance
@@ -177,12 +177,12 @@ export function nearest(wrong: string, names: Iterable<string>): string | null {
   return best
 }
 
-/** Case and the kind of dash are not what makes two names different. */
-function plain(name: string): string {
+/** The name without case and kinds of dashes, which do not distinguish names. */
+function withoutCase(name: string): string {
   return name.toLowerCase().replaceAll('-', '_')
 }
 
-/** Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment). */
+/** The number of insertions, deletions, substitutions and swaps of neighbours (optimal string alignment). */
 function editDistance(a: string, b: string): number {
   let before: number[] = []
   let last = Array.from({ length: b.length + 1 }, (_, j) => j)

@@ -4,12 +4,12 @@ import { atMost, partsWithin, type TokenUsage } from './money.ts'
 
 /** Bytes of UTF-8 per token of running text, as byte-pair encodings average over English and code. */
 const BYTES_PER_TOKEN = 4
-/** Below the first number of tokens nothing is learned; below the second, an estimate can only become higher. */
+/** The number of tokens from which statistics are used, and that from which an estimate may become lower. */
 const LEARNED_TOKENS_MIN = 1_000
 const LEARNED_TOKENS_ENOUGH = 20_000
-/** Lines differ: a projection is higher than the observed mean by this factor. */
+/** The factor of a projection over the observed mean, since lines differ. */
 const MARGIN = 1.1
-/** The bounds of what is learned, whatever a server reports. */
+/** Bounds of the learned bytes per token, whatever a server reports. */
 const BYTES_PER_TOKEN_MIN = 0.25
 const BYTES_PER_TOKEN_MAX = 16
 
@@ -17,22 +17,22 @@ const BYTES_PER_TOKEN_MAX = 16
 export interface PromptStatistics {
   bytes: number
   tokens: number
-  /** The bytes of the prompts that have more than LONG_PROMPT_BYTES. */
+  /** The bytes of prompts longer than LONG_PROMPT_BYTES. */
   long_bytes: number
   long_tokens: number
 }
 
-/** A token has no less than a byte, and a template adds some. No text has tokens that are longer on average. */
+/** The limit of tokens that a template adds to a prompt; every other token has at least one byte. */
 const TEMPLATE_TOKENS = 256
 const BYTES_PER_TOKEN_EVER = 64
 
-/** The tokens of a prompt to learn from a server's report; null if the report has none. */
+/** The tokens of a prompt that statistics count from a server's report; null without a valid report. */
 export function learnedTokens(prompt_bytes: number, reported: number): number | null {
   if (reported * BYTES_PER_TOKEN_EVER < prompt_bytes) return null
   return Math.min(reported, prompt_bytes + TEMPLATE_TOKENS)
 }
 
-/** In longer prompts the tokens that a chat template adds are negligible. */
+/** The prompt size from which the tokens of a chat template are negligible. */
 export const LONG_PROMPT_BYTES = 4_096
 
 /** Estimated tokens of `bytes` bytes of text or JSON. */
@@ -49,7 +49,7 @@ export function bytesPerToken(seen: PromptStatistics | undefined): number {
   return seen.tokens < LEARNED_TOKENS_ENOUGH ? Math.min(BYTES_PER_TOKEN, learned) : learned
 }
 
-/** An estimate that was made without the model, adjusted to the model. */
+/** An estimate for any model, adjusted to a model's statistics. */
 export function projectedTokens(estimated: number, seen: PromptStatistics | undefined): number {
   const bytes_per_token = bytesPerToken(seen)
   if (bytes_per_token === BYTES_PER_TOKEN) return estimated
@@ -58,7 +58,7 @@ export function projectedTokens(estimated: number, seen: PromptStatistics | unde
 
 /** The most characters per token of running text in any tokenizer in use. */
 const CHARACTERS_PER_TOKEN_MAX = 16
-/** The bound that is learned: three times the observed mean, and at least 8 characters per token. */
+/** The factor over the mean that bounds a prompt's characters per token, and the smallest such bound. */
 const DENSER_MAX = 3
 const CHARACTERS_PER_TOKEN_MIN = 8
 
@@ -69,7 +69,7 @@ export function charactersPerTokenMax(seen: PromptStatistics | undefined): numbe
   return Math.min(Math.max(densest, CHARACTERS_PER_TOKEN_MIN), CHARACTERS_PER_TOKEN_MAX)
 }
 
-/** Long runs of one character are single tokens in many vocabularies: a run counts for no more than this. */
+/** The characters that a run of one character counts for at most: many vocabularies have tokens for long runs. */
 const RUN_MAX = 16
 const RUNS = new RegExp(`(.)\\1{${RUN_MAX},}`, 'gsu')
 
@@ -81,11 +81,11 @@ export function countedCharacters(text: string): number {
   return characters
 }
 
-// Bounds the usage that a server reports by what the line can have used: a prompt by the bytes that make it, and each choice
-// by the output limit. A server that reports more is wrong, and one such line must not use up a cap. A server that
-// reports less than it says elsewhere is wrong too: no tokens of the total are free, and no answer comes of nothing.
+// Bounds the usage that a server reports by the largest that the line can have: the prompt by its bytes, and each
+// choice by the output limit. A server that reports more is wrong, and one such line must not use up a cap. A count
+// that contradicts the total or the content is replaced too.
 
-/** Tokens in place of a count of zero that cannot be: the prompt has bytes, or the answer has content. The same object if none is. */
+/** Replaces an impossible count of zero, where the prompt has bytes or the answer has content; else the same object. */
 export function withoutZeros(
   reported: TokenUsage,
   estimated: Pick<TokenUsage, 'prompt_tokens' | 'completion_tokens'>,
@@ -110,18 +110,18 @@ export interface LineBounds {
   context_window: number | null
   inputs: number
   choices: number
-  /** All choices together; 0 where neither the line nor the model has a limit. */
+  /** The limit of output tokens of all choices; 0 where neither the line nor the model has one. */
   output_tokens_max: number
-  /** The bound of all inputs together, by the line alone, whatever the model: no less than `reported` where that is possible. */
+  /** The limit of all inputs' tokens by the line alone: no less than `reported` where possible. */
   promptTokensMax(reported: number): number
 }
 
-/** The reported object itself where it is possible. */
+/** The reported usage within the bounds; the same object if it is. */
 export function boundUsage(reported: TokenUsage, bounds: LineBounds): TokenUsage {
   const { inputs, choices, output_tokens_max } = bounds
   const window = windowOf(bounds.context_window)
   const completionMax = atMost(Math.min(window * choices, output_tokens_max || Number.POSITIVE_INFINITY))
-  // Some servers count tokens in the total only. Those are output, as far as there can be so much of it.
+  // Some servers count reasoning tokens in the total only. They become output tokens, up to the limit.
   const unnamed = Math.max(0, reported.total_tokens - reported.prompt_tokens - reported.completion_tokens)
   const completion_tokens = Math.min(reported.completion_tokens + unnamed, completionMax)
   const beyond = Math.min(unnamed, reported.completion_tokens + unnamed - completion_tokens)

@@ -1,7 +1,7 @@
 // The texts of waiting reasons, with placeholders for values. The API writes them in English and UTC; the console
 // translates them by their keys into the reader's language and time zone.
 
-/** `{n|line|lines}` is the form that the number n takes. */
+/** The texts by key. `{n|line|lines}` is replaced by the form that the number n takes. */
 export const WAITING_TEXTS = {
   paused: 'It is paused; nothing is sent until it is resumed.',
   not_before: 'It starts at {until}.',
@@ -42,7 +42,7 @@ export const WAITING_TEXTS = {
     '{upstream} has {lines} {lines|line|lines} of it {where}, which is being cancelled there; what it has not answered is answered by other servers or ends with the batch.',
   remote_running:
     '{upstream} has {lines} {lines|line|lines} of it {where}{status}; their results are recorded when it has finished them.',
-  /** The parts of those above. */
+  /** Parts of the texts above. */
   'part.upstream': 'the batch API',
   'part.batches': 'in {remote_batches} batches',
   'part.batch': 'in a batch',
@@ -51,7 +51,7 @@ export const WAITING_TEXTS = {
 
 export type WaitingTextKey = keyof typeof WAITING_TEXTS
 
-/** `values.until`: Unix seconds. */
+/** The key and values of a text; `values.until` is in Unix seconds. */
 export interface WaitingText {
   key: string
   values: Readonly<Record<string, string | number>>
@@ -61,7 +61,7 @@ export function isWaitingKey(key: string): key is WaitingTextKey {
   return Object.hasOwn(WAITING_TEXTS, key) && !key.startsWith('part.')
 }
 
-/** `showTime`: of Unix seconds. */
+/** The text with its values; `showTime` formats Unix seconds. */
 export function waitingText(
   key: WaitingTextKey,
   values: WaitingText['values'],
@@ -90,7 +90,7 @@ export function waitingText(
     },
     locale,
   )
-  // A sentence that ends with what a server said ends as that does.
+  // A text that ends with a server's message keeps that message's punctuation.
   const whole = error === undefined && /[^.!?\u2026]$/.test(text) ? `${text}.` : text
   return whole.startsWith(texts['part.upstream']) ? whole[0]!.toUpperCase() + whole.slice(1) : whole
 }
@@ -101,7 +101,7 @@ function isoTime(at: number): string {
 
 type Values = Readonly<Record<string, string | number>>
 
-/** `{name}` is replaced by a value, `{n|line|lines}` by the form that the number `n` takes. */
+/** Replaces `{name}` by a value, and `{n|line|lines}` by the form that the number `n` takes. */
 export function fill(message: string, values: Values, locale: string): string {
   return message.replace(
     /\{(\w+)(?:\|([^|}]*)\|([^}]*))?\}/g,

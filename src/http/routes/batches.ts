@@ -2,7 +2,7 @@
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus } from '../../domain/batch.ts'
-import { type BucketUse, placeOf } from '../../domain/bucket-url.ts'
+import { type BucketUse, resolveBucketUrl } from '../../domain/bucket-url.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { recordOf } from '../../domain/json-record.ts'
@@ -211,7 +211,7 @@ export function checkPlace(
   url: string,
 ): void {
   authorize(caller, BUCKET_SCOPES[use])
-  placeOf(buckets?.() ?? [], { id: caller.project_id, name: caller.project_name }, use, url)
+  resolveBucketUrl(buckets?.() ?? [], { id: caller.project_id, name: caller.project_name }, use, url)
 }
 
 // A row of batches as the API shows it. Times that are not set are left out; for clients of OpenAI's API they are null,
