@@ -1,5 +1,5 @@
-// The fields of the call that creates a batch, one row for each that the batch keeps: the columns of its value, how the API
-// shows it, and what a retry has of it. A field without a row does not compile.
+// The fields of the call that creates a batch, one row for each field that the batch keeps: its columns, its form in
+// the API, and its value for a retry. A field without a row does not compile.
 import type { Insertable } from 'kysely'
 import { dedupeMode, readReask, shownDedupe } from '../domain/batch.ts'
 import { secondsOrNull } from '../domain/clock.ts'
@@ -15,13 +15,13 @@ import type { BatchObject, CreateBatch, Metadata } from '../wire/batch.ts'
 export type BatchColumns = Partial<Insertable<Schema['batches']>>
 
 interface BatchField<Name extends string> {
-  /** Throws invalid_request. */
+  /** The columns of the field's value. Throws invalid_request. */
   kept: (request: CreateBatch) => BatchColumns
-  /** `none` stands for a time that is not set. Null: the shape of a batch does not have it. */
+  /** The field in the API's batch object, with `none` for a time that is not set; null: absent from that object. */
   shown:
     | ((batch: BatchRow, none: null | undefined) => Partial<BatchObject>)
     | (Name extends keyof BatchObject ? never : null)
-  /** Null: a retry does without it. */
+  /** The field's value in a retry of the batch; null: a retry does not copy the field. */
   retried: ((batch: BatchRow) => Partial<CreateBatch>) | null
 }
 
@@ -32,7 +32,7 @@ const orderOf = ({ line_order }: BatchRow) => ({ order: line_order ?? undefined 
 const retentionOf = ({ retention }: BatchRow) => ({ retention: shownRetention(retention) })
 
 const BATCH_FIELDS: { readonly [Name in keyof Required<CreateBatch>]: BatchField<Name> | null } = {
-  // The fields that make the input, the window and the answer of the call have no row of their own.
+  // These fields determine the input, the window and the answer of the call, not columns.
   ...{ input_file_id: null, requests: null, table: null, endpoint: null, completion_window: null },
   ...{ webhook: null, wait: null },
   input_url: {
@@ -66,7 +66,7 @@ const BATCH_FIELDS: { readonly [Name in keyof Required<CreateBatch>]: BatchField
       return { metadata: metadata ? JSON.stringify(metadata) : null }
     },
     shown: ({ metadata }) => ({ metadata: readMetadata(metadata) }),
-    // A batch whose metadata is full cannot name the one that it retries.
+    // Full metadata has no room for the ID of the retried batch.
     retried({ id, metadata }) {
       const old = readMetadata(metadata)
       if (old.name !== undefined) old.name = retryName(old.name)
@@ -127,12 +127,12 @@ const BATCH_FIELDS: { readonly [Name in keyof Required<CreateBatch>]: BatchField
 
 const FIELDS = Object.values(BATCH_FIELDS).filter((field) => field !== null)
 
-/** The names of the fields that a retry has from its batch. */
+/** The names of the fields that a retry copies from its batch. */
 export const RETRIED_FIELDS = Object.entries(BATCH_FIELDS).flatMap(([name, field]) =>
   field?.retried ? [name] : [],
 )
 
-/** Throws invalid_request. */
+/** The columns of all fields of a request. Throws invalid_request. */
 export function keptFields(request: CreateBatch): BatchColumns {
   return Object.assign({}, ...FIELDS.map(({ kept }) => kept(request)))
 }
@@ -147,12 +147,12 @@ export function retriedFields(batch: BatchRow): Partial<CreateBatch> {
   return Object.assign({}, ...FIELDS.map(({ retried }) => retried?.(batch)))
 }
 
-/** `json` is null where no metadata was given. */
+/** Reads stored metadata; `json` is null where none was given. */
 export function readMetadata(json: string | null): Metadata {
   return JSON.parse(json ?? '{}')
 }
 
-/** `Name (retry)`, `Name (retry 2)` and so on, as far as a value may be long. */
+/** `Name (retry)`, `Name (retry 2)` and so on, clipped to the limit of a metadata value. */
 function retryName(name: string): string {
   const { 1: first = name, 2: retry, 3: number = '1' } = /^(.*) \((retry)(?: (\d+))?\)$/s.exec(name) ?? []
   const suffix = retry ? ` (retry ${Number(number) + 1})` : ' (retry)'

@@ -7,10 +7,10 @@ import { countKeys, lockProject, sumOpenBatches, sumStoredBytes } from '../store
 import { countRows } from '../store/rows.ts'
 import type { Reader, Writer } from '../store/store.ts'
 
-/** More than the calls of one project that can run concurrently. */
+/** A number above the calls of one project that can run concurrently. */
 const AT_ONCE_MAX = 256
 
-/** The others are of what the database counts, and one count each. */
+/** Quotas that are not counted in the database; each of the others is one count there. */
 const NOT_STORED = ['queued_tokens', 'entities_per_batch', 'uploads', 'downloads', 'streams'] as const
 type StoredQuota = Exclude<QuotaName, (typeof NOT_STORED)[number]>
 export type Use = Partial<Record<StoredQuota, number>>
@@ -36,8 +36,8 @@ export async function checkQuotas(tx: Writer, { project_id, quotas }: QuotaHolde
 }
 
 /**
- * Throws quota_exceeded if a batch would exceed the quota of tokens of a model. `more`: its projected tokens by model. They are
- * free again as its lines end.
+ * Throws quota_exceeded if a batch would exceed the quota of a model's queued tokens. `more`: its projected tokens by
+ * model. Lines that end no longer count.
  */
 export async function checkQueuedTokens(
   tx: Writer,
@@ -61,7 +61,7 @@ export async function readUse(db: Reader, project_id: string, names: readonly St
     Object.assign(use, { open_batches: batches, queued_lines: lines })
   }
   if (names.includes('limits')) use.limits = await countRows(db, 'limits', { project_id })
-  // Without those of batches.
+  // Webhooks of batches do not count.
   if (names.includes('webhooks'))
     use.webhooks = await countRows(db, 'webhooks', { project_id, batch_id: null })
   if (names.includes('keys')) use.keys = await countKeys(db, project_id)

@@ -17,18 +17,18 @@ import type { CreateBatch } from '../wire/batch.ts'
 import { type BatchColumns, keptFields } from './batch-fields.ts'
 import { checkQueuedTokens, checkQuotas, type Use } from './check-quota.ts'
 
-/** The caller of the request. */
+/** The caller of the request that creates a batch. */
 interface BatchOwner {
   project_id: string
   key_id: string
-  /** From X-Service-Entity. */
+  /** The entity of the header X-Service-Entity. */
   header_entity: string | null
   language: Language
   /** The W3C trace context of the call. */
   traceparent: string | null
   /**
-   * A file that is not validated, or did not validate, makes a batch that waits or fails, and not an error of the call;
-   * `pending`: only one that is not validated yet.
+   * Whether a file that is invalid or not validated yet makes a batch that fails or waits, rather than an error of the
+   * call; `pending`: only one that is not validated yet does.
    */
   takesAnyFile: boolean | 'pending'
 }
@@ -42,7 +42,7 @@ export type BatchOrder = BatchOwner &
     quotas: Quotas
   }
 
-/** Throws invalid_request and plan_lacks_feature. */
+/** Checks a request for a batch without the database. Throws invalid_request and plan_lacks_feature. */
 export function orderBatch(
   request: CreateBatch & { input_file_id: string },
   owner: BatchOwner & { retention: Retention | null },
@@ -70,9 +70,9 @@ export function orderBatch(
 }
 
 /**
- * Throws file_not_found, file_not_processed, invalid_request for a file that is not an input, quota_exceeded and
- * usage_limit_exceeded. `projection` comes from the file's index; null when the file had none. A batch of a file that did
- * not validate, or not yet, has no lines (plan.ts).
+ * Inserts a batch and its plan task. Throws file_not_found, file_not_processed, invalid_request for a file that is not
+ * an input, quota_exceeded and usage_limit_exceeded. `projection` comes from the file's index; null when the file had
+ * none. A batch of a file that is invalid or not validated yet has no lines (plan.ts).
  */
 export async function createBatch(
   tx: Writer,
@@ -81,14 +81,14 @@ export async function createBatch(
   now: number,
 ): Promise<BatchRow> {
   const { window_ms, quotas, takesAnyFile, ...fields } = order
-  // In whole seconds, as the API shows it: nothing runs after the time that the caller sees.
+  // The API shows whole seconds, and nothing runs after the time that the caller sees.
   const expires_at = Math.floor(now / 1000) * 1000 + window_ms
   if ((fields.start_after ?? 0) >= expires_at) throw invalidParam('start_after', startTooLate(expires_at))
   const found = await lockInputFile(tx, order.project_id, order.input_file_id, now)
-  // A file that was validated as it came has an index before it is processed.
+  // Streaming validation stores a file's index before the file is processed.
   const lines = found?.status === 'processed' ? projection : null
   const mayLackLines = takesAnyFile && (takesAnyFile !== 'pending' || found?.status !== 'error')
-  // Also when the file was processed after its index was looked up.
+  // A file may have been processed since its index was looked up.
   const hasNoLines = mayLackLines && found?.purpose === 'batch' && !lines
   const file = hasNoLines ? { ...found, line_count: 0 } : usableInput(found)
   if (!lines && !hasNoLines) throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })
@@ -108,7 +108,7 @@ export async function createBatch(
   return batch
 }
 
-/** Throws quota_exceeded and usage_limit_exceeded. */
+/** Checks the quotas and reserves the projected cost of lines. Throws quota_exceeded and usage_limit_exceeded. */
 export async function admitLines(
   tx: Writer,
   owner: Pick<BatchOrder, 'project_id' | 'quotas' | 'language'>,
@@ -132,14 +132,14 @@ function tokensByModel({ groups }: BatchProjection): Map<string, number> {
   return tokens
 }
 
-/** Beyond it, the models of a batch are not stored. */
+/** The limit of models whose names are stored with a batch. */
 const MODELS_MAX = 100
 
 export function modelsIn({ groups }: BatchProjection): Set<string> {
   return new Set(groups.flatMap(({ model }) => (model === null ? [] : [model])))
 }
 
-/** JSON of the names of models, as a batch has it; null for too many. */
+/** The names of models as JSON, as a batch stores them; null for too many. */
 export function modelsText(models: ReadonlySet<string>): string | null {
   return models.size <= MODELS_MAX ? JSON.stringify([...models]) : null
 }
@@ -151,7 +151,7 @@ function startTooLate(expires_at: number): string {
 
 const PENDING = 'The input file is still being validated. Wait until its status is `processed`.'
 
-/** Throws file_not_found, file_not_processed, and invalid_request for a file that is not an input. */
+/** Returns a batch's input. Throws file_not_found, file_not_processed, and invalid_request for another purpose. */
 export function usableInput(file: FileRow | undefined): FileRow {
   const param = 'input_file_id'
   if (!file) throw new ApiError('file_not_found', undefined, { param })
@@ -172,7 +172,7 @@ export function usableInput(file: FileRow | undefined): FileRow {
   return file
 }
 
-/** Throws invalid_request and plan_lacks_feature. */
+/** Reads a completion window that the plan offers. Throws invalid_request and plan_lacks_feature. */
 export function offeredWindow(plan: Plan, text: string): Exclude<ReturnType<typeof windowOf>, string> {
   const window = windowOf(plan, text)
   if (typeof window === 'object') return window

@@ -1,8 +1,8 @@
-// Runs the task that brings an input file its content, after the call that created it was answered; then the file is validated
-// like any other. Lines of a retry or of a table are made in one step, which a crash begins anew. A file in a bucket is
-// fetched in several: each run reads the object's head, fetches one part, or joins the parts, and queues the next run in
-// the same transaction. So a fetch continues after a crash with the missing part, and large files of several projects
-// take turns. All parts are of the content that the first step found, by its ETag.
+// Runs the task that stores the content of an input file after the call that created the file was answered; then the
+// file is validated like any other. Lines of a retry or of a table are made in one step, which starts again after a
+// crash. A file in a bucket is fetched in several: each run reads the object's head, fetches one part, or joins the
+// parts, and queues the next run in the same transaction. So a fetch continues after a crash with the missing part, and
+// large files of several projects take turns. All parts are of the content that the first step found, by its ETag.
 import { contentDamaged, isDamaged } from '../blobs/blobs.ts'
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import type { SealedBlob } from '../blobs/sealed.ts'
@@ -28,13 +28,13 @@ import { finishTask, insertTask, sizeClass } from '../store/tasks.ts'
 import { checkQuotas } from './check-quota.ts'
 import { failedLines } from './retry-lines.ts'
 import { tableLines } from './table-lines.ts'
-import { bounded, plain, safeFilename } from './upload.ts'
+import { bounded, safeFilename, uncompressed } from './upload.ts'
 
-/** A file of one part is not copied again; one of more has at most as many as its row can name. */
+/** The size of a fetched part. A file of one part is not copied again; a row can name all parts of the largest file. */
 const PART_BYTES = 16 * 1024 * 1024
 const PARTS_MAX = 200
 
-/** Makes the file of `url`, without content yet; its batch is to be made in the same transaction. Resolves to its ID. */
+/** Inserts the file of `url` without content, in the transaction that inserts its batch. Resolves to the file's ID. */
 export async function insertFetchedFile(
   tx: Writer,
   { project_id, url, retention_ms }: { project_id: string; url: string; retention_ms: number },
@@ -44,7 +44,7 @@ export async function insertFetchedFile(
   return await insertPending(tx, file, { url, etag: null, parts: [] }, { kind: 'fetch' }, now)
 }
 
-/** Makes the file of lines that are made of something else, without content yet. Resolves to its ID. */
+/** Inserts a file without content, whose lines a task makes from `source`. Resolves to the file's ID. */
 export async function insertMadeFile(
   tx: Writer,
   file: { project_id: string; filename: string; retention_ms: number },
@@ -85,15 +85,15 @@ export interface FetchDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   part_bytes?: number
 }
 
-/** A file that is being fetched. */
+/** A file whose content is being fetched or made. */
 interface Fetch {
   file: FileRow
   source: FileSource
 }
 
 /**
- * Another worker may know the bucket while a configuration is rolled out: for about two minutes it is tried again, since
- * the API has allowed it.
+ * The limit of attempts at a bucket that this worker's configuration does not allow, some two minutes: the API process
+ * that allowed it may have a newer configuration.
  */
 const NOT_ALLOWED_MAX = 8
 
@@ -101,7 +101,7 @@ interface Step {
   bytes: number
   source: FileSource
   content_blob?: string
-  /** The content that was stored, and the blobs that are not needed any more. */
+  /** The stored content, and the blobs that are no longer needed. */
   stored?: SealedBlob
   dropped?: readonly string[]
   check?: (tx: Writer) => Promise<void>
@@ -164,7 +164,7 @@ async function nextStep(deps: FetchDeps, task: TaskRow, fetch: Fetch, signal: Ab
     task,
     file,
     `part${parts.length + 1}`,
-    fetched === 0 ? plain(content) : content,
+    fetched === 0 ? uncompressed(content) : content,
   )
   if (stored.bytes !== range.end - range.start)
     throw new Error(`the bucket sent ${stored.bytes} bytes of ${url}`)
@@ -177,7 +177,7 @@ async function nextStep(deps: FetchDeps, task: TaskRow, fetch: Fetch, signal: Ab
   }
 }
 
-/** How often is looked whether lines that are being made are needed still. */
+/** The interval at which a task checks whether the lines that it makes are still needed. */
 const LOOK_MS = 1_000
 
 async function make(
@@ -192,7 +192,7 @@ async function make(
   const unneeded = new AbortController()
   const signal = AbortSignal.any([ended, unneeded.signal])
   const look = async (): Promise<void> => {
-    // A database that fails is noticed as the lines are stored.
+    // Storing the lines reports a failure of the database.
     if (!(await isNeeded(store.read, fetch, clock.now()).catch(() => true)))
       unneeded.abort(failed(fetch.source, 'its batch has ended before.'))
     else cancel = clock.after(LOOK_MS, look)
@@ -216,7 +216,7 @@ async function make(
   }
 }
 
-/** The content is there twice until the parts are deleted. A part that is damaged is fetched again, with all others. */
+/** Joins the parts, which are kept until the joined content is stored. A damaged part makes all be fetched again. */
 async function joinParts(
   deps: FetchDeps,
   task: TaskRow,
@@ -274,14 +274,14 @@ async function takeStep(
   })
 }
 
-/** By a batch that has not ended; the batch of lines that are made comes later than its file. */
+/** Whether an open batch needs the file. A file whose lines are made exists before its batch. */
 async function isNeeded(db: Reader, { file: { id }, source }: Fetch, now: number): Promise<boolean> {
   if ((await openBatchesOfInput(db, id)).some((batch) => stopReason(batch, now) === null)) return true
   if (!source.made || (await readRow(db, 'batches', { input_file_id: id }))) return false
   return (await readRow(db, 'files', { id }))?.deleted_at === null
 }
 
-/** Its batch fails with the same error (plan.ts). `looksAgain`: throws where a batch needs the file. */
+/** Marks the file invalid; its batch fails with the same error (plan.ts). `looksAgain`: throws if a batch needs it. */
 async function fail(
   { store, clock }: FetchDeps,
   task: TaskRow,
@@ -291,7 +291,7 @@ async function fail(
 ): Promise<void> {
   const { id } = file
   await store.write(async (tx) => {
-    // The lock comes first: a batch that is being created from the file is then seen, or finds that it is invalid.
+    // The lock comes first, so that a batch created at the same time is found here, or finds the file invalid.
     if (looksAgain && (await lockFileRow(tx, id)) && (await isNeeded(tx, { file, source }, clock.now())))
       throw new Error(`a batch of file ${id} was created as its fetch was given up`)
     if (!(await finishTask(tx, task))) return

@@ -16,10 +16,10 @@ import { type Validation, type ValidationLimits, validateContent } from './valid
 
 type IndexDeps = Pick<Ports, 'store' | 'sealed' | 'clock'>
 
-/** The file was within the limits when it was uploaded; it stays valid when they are lowered. */
+/** The limits of a file that was validated before: it stays valid when the configured limits are lowered. */
 const UNLIMITED = { lines_max: Number.MAX_SAFE_INTEGER, line_bytes_max: Number.MAX_SAFE_INTEGER }
 
-/** Null for a file without an index: it is invalid or deleted. Throws if the content is damaged too. */
+/** Reads a file's index; null for an invalid or deleted file, which has none. Throws if the content is damaged too. */
 export async function readIndex(
   deps: IndexDeps,
   file: FileRow | undefined,
@@ -52,7 +52,7 @@ async function rebuildIndex(
     const now = clock.now()
     await insertBlobs(tx, file.project_id, [index], now)
     const replaced = await replaceIndex(tx, file.id, damaged, key)
-    // Another process has replaced it first, or the file was deleted meanwhile.
+    // Another process may have replaced the index, or the file was deleted meanwhile.
     await markForDeletion(tx, [replaced ? damaged : key], now)
   })
   return found.index
@@ -62,7 +62,7 @@ interface ProjectionDeps extends IndexDeps {
   models: ReadonlyMap<string, Model>
 }
 
-/** The models, with what their servers reported of prompts. */
+/** The models, with the prompt tokens that their servers reported. */
 export async function withStatistics({
   store,
   models,
@@ -87,7 +87,7 @@ export async function readProjection(
   return index && projectBatch(index, models, wanted)
 }
 
-/** How often unreadable content is retried before it counts as damaged. */
+/** The number of retries after which unreadable content counts as damaged. */
 const RETRIES_MAX = 2
 
 const DAMAGED: Validation = {
@@ -128,7 +128,7 @@ export async function validateFile(deps: ValidateDeps, task: TaskRow, signal: Ab
     ids,
   })
     .catch((error: unknown) => {
-      // An operator need not restore it: the caller can upload the file again.
+      // The caller can upload a damaged file again, so an operator need not restore it.
       if (isDamaged(error) && task.attempts > RETRIES_MAX) return DAMAGED
       throw error
     })

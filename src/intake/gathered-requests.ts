@@ -1,7 +1,7 @@
-// Gathers requests that come one at a time into batches. Those of a project, key and window that come together are
-// committed together: their lines are one blob and one chunk of an open batch, with the projection of their cost under
-// the limits. A worker sends a chunk as soon as it is there; the batch takes further requests for a while. Then its lines become a file like
-// any other (closeGathered), which the task `plan` of the batch does, so that no crash leaves a batch open.
+// Gathers single requests into batches. Requests of one project, key and window that arrive together are committed
+// together: their lines are one blob and one chunk of an open batch, and their projected cost is reserved. A worker
+// sends a chunk as soon as it is stored; the batch accepts further requests for a while. Then its lines become a file
+// like any other (closeGathered), which the task `plan` of the batch does, so that no crash leaves a batch open.
 import { BlobMissing, isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, stopReason } from '../domain/batch.ts'
@@ -35,25 +35,25 @@ const LINE_END = Buffer.from('\n')
 const FILENAME = 'requests.jsonl'
 
 /**
- * Where so many requests came together, the next ones wait for others, since each commit costs the database the same: until there
- * are as many as there were callers at the last commit, or so long.
+ * The number of requests in a commit from which the next commit waits for more, as each costs the database the same:
+ * until as many requests came as callers at the last commit, or for so long.
  */
 const MANY = 16
 const MANY_WAIT_MS = 80
 
-/** For how long what was learned of prompts is used again. */
+/** The time for which read prompt statistics are used again. */
 const STATISTICS_MS = 1_000
 
-/** The share of its window that the last request of a batch may lose, since all of them expire with the first. */
+/** The share of its window that the last request of a batch may lose, since all requests expire with the first. */
 const WINDOW_SHARE = 1 / 20
 
-/** How long an open batch takes further requests, and how many at most. */
+/** The duration for which an open batch accepts requests, and the limit of them. */
 export interface GatherRules {
   ms: number
   lines: number
 }
 
-/** The caller of a request. */
+/** The caller of a single request. */
 export interface RequestOwner {
   project_id: string
   key_id: string
@@ -61,28 +61,28 @@ export interface RequestOwner {
   window: CompletionWindow
   quotas: Quotas
   retention_ms: number
-  /** JSON of Retention; null: content is kept as that of other batches. */
+  /** Retention as JSON; null: content is kept as that of other batches. */
   retention?: string | null
-  /** The W3C trace context of the call: that of the batch, for the call that opens one. */
+  /** The W3C trace context of the call; a batch has that of the call that opens it. */
   traceparent: string | null
 }
 
 export interface SingleRequest {
   owner: RequestOwner
   custom_id: string
-  /** JSON of the line in the input file, without a line break. */
+  /** The JSON of the line in the input file, without a line break. */
   line: Buffer
   model: string
   entity: string | null
 }
 
-/** The place of a request that was accepted. */
+/** The batch and line of an accepted request. */
 export interface Gathered {
   batch: BatchRow
   line: number
 }
 
-/** `record`: called in the transaction that accepts the request, once for all that it accepts. */
+/** Stores `record` of each accepted request in the transaction that accepts them all. */
 type Recorder<T> = (
   tx: Writer,
   accepted: readonly { entry: Entry<T>; at: Gathered }[],
@@ -116,13 +116,13 @@ interface Group<T> {
 }
 
 /**
- * A line of a request, checked as a file's lines are when they are validated and planned: what validation or planning would say
- * of it is thrown with the `param` of the request.
+ * Makes the line of a single request and checks it like a file's line in validation and planning. The `param` of an
+ * error names a field of the request.
  */
 export class RequestLines {
   readonly #scanner = new LineScanner()
 
-  /** `body`: JSON as it came. Throws the faults of lines. */
+  /** The line of a request whose `body` is the received JSON. Throws the errors of invalid lines. */
   lineOf(
     { endpoint, custom_id, metadata }: { endpoint: string; custom_id: string; metadata: object | null },
     body: Buffer,
@@ -149,7 +149,7 @@ export class RequestLines {
 interface GatherOptions extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   models: ReadonlyMap<string, Model>
   rules: GatherRules
-  /** Chunks are there to be claimed. */
+  /** Called when new chunks can be claimed. */
   wake: (news: 'chunks') => void
 }
 
@@ -164,7 +164,7 @@ export class GatheredRequests<T> {
     this.#record = record
   }
 
-  /** Resolves when the request is durable. Throws usage_limit_exceeded, quota_exceeded, and what `record` throws. */
+  /** Resolves when the request is durable. Throws usage_limit_exceeded, quota_exceeded, and the errors of `record`. */
   add(request: SingleRequest, record: T): Promise<Gathered> {
     const { project_id, key_id, window, language } = request.owner
     const name = JSON.stringify([project_id, key_id, window.text, language])
@@ -177,10 +177,10 @@ export class GatheredRequests<T> {
     })
   }
 
-  /** Commits what has come, as long as there is something; what comes meanwhile is committed together afterwards. */
+  /** Commits the queued requests until the queue is empty; requests that arrive meanwhile are committed together. */
   async #run(group: Group<T>): Promise<void> {
     group.isRunning = true
-    // Calls that are handled in the same turn of the event loop belong together.
+    // Calls of one turn of the event loop are committed together.
     await new Promise((resolve) => setImmediate(resolve))
     for (let entries = nextEntries(group); entries.length > 0; entries = nextEntries(group)) {
       await this.#commit(group, entries)
@@ -206,7 +206,7 @@ export class GatheredRequests<T> {
     return clock.now() < batch.gathers_until! && lines < rules.lines
   }
 
-  /** `isPart`: of requests that were rejected together. */
+  /** Commits `entries` and settles their promises. `isPart`: the entries are part of a rejected commit. */
   async #commit(group: Group<T>, entries: readonly Entry<T>[], isPart = false): Promise<void> {
     const { open } = group
     const mayExtend =
@@ -225,18 +225,18 @@ export class GatheredRequests<T> {
       const first = next.lines - entries.length + 1
       for (const [i, { done }] of entries.entries()) done({ batch: next.batch, line: first + i })
     } catch (error) {
-      // One of them may be what a limit or a quota has no room for.
+      // A limit or quota may have room for some of the requests.
       if (error instanceof ApiError && entries.length > 1)
         for (const part of partsOf(entries)) await this.#commit(group, part, true)
       else {
-        // It is not known whether the requests are in the open batch.
+        // The commit may have succeeded, so the open batch is unknown.
         if (!(error instanceof ApiError)) group.open = null
         for (const { failed } of entries) failed(error)
       }
     }
   }
 
-  /** The batch with these requests, `old` or a new one; null if the old one was closed, cancelled or paused meanwhile. */
+  /** Stores the requests in the batch `old` or a new one; null if `old` was closed, cancelled or paused meanwhile. */
   async #store(
     old: OpenBatch | null,
     entries: readonly Entry<T>[],
@@ -256,7 +256,7 @@ export class GatheredRequests<T> {
       stored_bytes: bytes.length,
       ...(!old && { open_batches: 1 }),
     }
-    // What is likely to be rejected is not stored first.
+    // A rejection is likely, so the limits are checked before the content is stored.
     if (isPart) await store.write((tx) => admitLines(tx, owner, projection, more, clock.now()))
     const blob = await sealed.put(project_id, input_blob, [bytes])
     const commit = (): Promise<OpenBatch | null> =>
@@ -310,14 +310,14 @@ export class GatheredRequests<T> {
   }
 }
 
-/** Requests that a limit or a quota has no room for together: by their entities, whose caps differ, or else in two parts. */
+/** Parts of rejected requests that are tried apart: by their entities, whose caps differ, or else in two. */
 function partsOf<T>(entries: readonly Entry<T>[]): (readonly Entry<T>[])[] {
   const parts = [...Map.groupBy(entries, ({ request }) => request.entity).values()]
   const half = Math.ceil(entries.length / 2)
   return parts.length > 1 ? parts : [entries.slice(0, half), entries.slice(half)]
 }
 
-/** The requests that are committed next: as many as a chunk holds, and with different custom_ids. */
+/** The requests of the next commit: no more than a chunk holds, and with different custom_ids. */
 function nextEntries<T>({ queue }: Group<T>): Entry<T>[] {
   const custom_ids = new Set<string>()
   let bytes = 0
@@ -352,13 +352,13 @@ interface CloseDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   onEnded?: (batch: BatchRow) => void
 }
 
-/** Runs the task of a batch that has gathered its requests: their lines become its input file, which is validated as others are. */
+/** Runs the task that closes an open batch: its lines become its input file, which is validated as others are. */
 export async function closeGathered(deps: CloseDeps, task: TaskRow, batch: BatchRow): Promise<void> {
   const { store, clock, rules, onEnded } = deps
   const { id, project_id, input_file_id } = batch
   await store.write((tx) => stopGathering(tx, id))
   const chunks = await Array.fromAsync(chunksOf(store.read, id))
-  const content = await joined(deps, task, batch, chunks)
+  const content = await joinContent(deps, task, batch, chunks)
   const ended = await store.write(async (tx) => {
     const now = clock.now()
     if (!(await finishTask(tx, task))) return null
@@ -380,8 +380,8 @@ export async function closeGathered(deps: CloseDeps, task: TaskRow, batch: Batch
 
 const LOST_LINES = { line_count: 0, status_details: 'The stored requests are damaged.', errors: '[]' }
 
-/** The content of the file; null where it cannot be read until the window of the batch ends, or is not wanted any more. */
-async function joined(
+/** The joined content of the file; null if a chunk is unreadable and the batch has expired or was cancelled. */
+async function joinContent(
   deps: CloseDeps,
   task: TaskRow,
   batch: BatchRow,

@@ -1,7 +1,7 @@
-// Admits the content that calls bring: files, parts of uploads, lines that are run again. A call takes memory of this
-// process and a slot of its project before its content is read, and its bytes count against the project's quota before
-// they are stored. Each API process counts by itself; the transaction that makes a file or a part of the content counts
-// for all (check-quota.ts).
+// Admits the content of calls: files, parts of uploads, lines that are run again. A call takes memory of this process
+// and a slot of its project before its content is read, and its bytes count against the project's quota before they are
+// stored. Each API process counts by itself; the transaction that makes a file or a part of the content counts for all
+// (check-quota.ts).
 import { ApiError } from '../domain/errors.ts'
 import { quotaExceeded } from '../domain/plan.ts'
 import { SharedSlots } from '../domain/project-queue.ts'
@@ -9,53 +9,53 @@ import type { Store } from '../store/store.ts'
 import { type QuotaHolder, readUse } from './check-quota.ts'
 
 const MIB = 1024 * 1024
-/** The memory of a call with little content. */
+/** Bytes of memory that each call counts for at least. */
 const CALL_BYTES_MIN = MIB / 4
-/** The window of a decompressor (RFC 9659). */
+/** The memory of a decompressor: its window (RFC 9659). */
 const ZSTD_BYTES = 8 * MIB
-/** Fields and boundaries of a form are no content. */
+/** Bytes of a form's fields and boundaries, which are subtracted from its announced size. */
 const FORM_BYTES = 64 * 1024
 const RETRY_S = 1
 
 export interface IncomingMemory {
-  /** For all calls together. */
+  /** Bytes of memory for all calls together. */
   bytes: number
-  /** The memory that a large blob takes while it is written. */
+  /** Bytes of memory that writing a large blob takes. */
   callBytes: number
 }
 
-/** A blob in a folder is written from a few frames and a gathered megabyte. */
+/** The memory for blobs in a folder, each of which is written from a few frames and a gathered megabyte. */
 const MEMORY: IncomingMemory = { bytes: 128 * MIB, callBytes: 2 * MIB }
 
 /** The facts about the content of a call that are known before it is read. */
 export interface Announced {
-  /** 0: unknown. */
+  /** Bytes of the content; 0: unknown. */
   bytes: number
   zstd: boolean
-  /** A part of this upload, of whose announced size so many bytes have not come yet. */
+  /** The upload of which the content is a part, and the announced bytes of it that have not arrived yet. */
   partOf?: { id: string; left: number }
-  /** So many of its bytes count as stored already. */
+  /** Bytes of the content that the project's stored bytes include already. */
   countedBytes?: number
 }
 
-/** Call this with the length of each piece before the piece is stored. Throws quota_exceeded. */
+/** Counts the next piece, of `bytes` bytes, and must be called before the piece is stored. Throws quota_exceeded. */
 export type TakeBytes = (bytes: number) => void
 
 /**
- * Call this with the bytes of memory that the call takes now beyond what its content takes on its way: they are counted until
- * the call ends. Throws service_unavailable.
+ * Reserves `bytes` of memory, until the call ends, beyond the memory for streaming its content. Throws
+ * service_unavailable.
  */
 export type HoldBytes = (bytes: number) => void
 
 interface Receipt {
   upload: string | null
   bytes: number
-  /** How many of its bytes count as stored already. */
+  /** Bytes of the content that the project's stored bytes include already. */
   free: number
 }
 
 interface Project {
-  /** Its stored bytes, as the database said last, and what this process has stored since. */
+  /** Stored bytes of the project: the database's last value, and the bytes that this process has stored since. */
   stored: number
   receipts: Set<Receipt>
 }
@@ -72,13 +72,13 @@ export class Incoming {
     this.#memory = new SharedSlots(bytes)
   }
 
-  /** Calls of the project that bring a whole file. */
+  /** The number of the project's running calls that receive a whole file. */
   files(project_id: string): number {
     const receipts = [...(this.#projects.get(project_id)?.receipts ?? [])]
     return receipts.filter(({ upload }) => upload === null).length
   }
 
-  /** Runs `act`, which stores the content. Throws quota_exceeded, and service_unavailable where there is no memory for it. */
+  /** Runs `act`, which stores the content. Throws quota_exceeded, and service_unavailable if memory is short. */
   async receive<T>(
     holder: QuotaHolder,
     announced: Announced,
@@ -123,7 +123,7 @@ export class Incoming {
         const all = project.stored + sumOf(project)
         if (all > limit) throw quotaExceeded('stored_bytes', limit, all - own, own)
       }
-      // At least a byte will follow.
+      // The content has at least one byte.
       take(Math.max(1, least))
       let ahead = receipt.bytes
       const value = await act(
@@ -149,7 +149,7 @@ export class Incoming {
   }
 }
 
-/** Calls that bring parts of one upload share the bytes that it was announced with. */
+/** Bytes of a call's content that count as stored already; calls with parts of one upload share its announced bytes. */
 function freeOf({ receipts }: Project, { bytes, partOf, countedBytes = 0 }: Announced): number {
   if (partOf === undefined) return countedBytes
   const others = [...receipts].filter(({ upload }) => upload === partOf.id)

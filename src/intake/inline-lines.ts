@@ -1,6 +1,6 @@
-// Reads the lines of a batch that come in the call that creates it: the array `requests` in the JSON of that call. They
-// become the lines of an input file: the bytes of a request are copied, and never parsed into objects. Line breaks
-// within a request become blanks, because a line break ends a line.
+// Reads the lines of a batch from the array `requests` in the call that creates it. They become the lines of an input
+// file: the bytes of a request are copied, and never parsed into objects. Line breaks within a request become blanks,
+// because a line break ends a line.
 
 import { createHash } from 'node:crypto'
 import type { BatchEndpoint } from '../domain/endpoint.ts'
@@ -9,9 +9,9 @@ import { hasByteOrderMark, inBlocks, LF } from '../jsonl/byte-lines.ts'
 import { DEPTH_MAX, JsonScanner, Names } from '../jsonl/json-scan.ts'
 
 export const INLINE_LINES_MAX = 10_000
-/** The size of the whole call. */
+/** The limit of bytes of a call with requests in it. */
 export const INLINE_BYTES_MAX = 32 * 1024 * 1024
-/** How much is scanned before other calls have their turn, and how much is stored at once. */
+/** Bytes that are scanned before other calls run, and bytes that are stored at once. */
 const BLOCK_BYTES = 256 * 1024
 
 const FIELD = new Names('requests')
@@ -23,30 +23,30 @@ const LINE_END = Buffer.of(LF)
 interface Request {
   start: number
   end: number
-  /** The fields of FILLED_IN that it has; null where it is no object, which validation reports. */
+  /** The names of the request's fields that are in FILLED_IN; null if it is no object, which validation reports. */
   has: Set<string> | null
   isEmpty: boolean
 }
 
 export interface InlineLines {
-  /** How many bytes the file has at least. */
+  /** A lower bound of the file's bytes. */
   bytes: number
-  /** Hex, of the array as it came. */
+  /** The SHA-256 of the received array, hex. */
   sha256: string
-  /** The content of the file, to be read once: then its memory is free. Requests without `url` are for `endpoint`. */
+  /** The content of the file, to be read once, which frees its memory. `endpoint` is that of requests without `url`. */
   content: (endpoint: BatchEndpoint) => AsyncGenerator<Buffer>
 }
 
 /**
- * Takes the array `requests` out of `bytes`, the JSON of an object: `rest` has an empty one in its place. JSON without such
- * an array stays as it is. Throws invalid_json and invalid_request.
+ * Removes the elements of the array `requests` from `bytes`, the JSON of an object: `rest` has an empty array instead.
+ * JSON without `requests` stays as it is. Throws invalid_json and invalid_request.
  */
 export async function takeInlineLines(bytes: Buffer): Promise<{ rest: Buffer; lines: InlineLines | null }> {
   const { rest, taken } = await takeMember(bytes, FIELD, 'array', '[]', scanArray)
   return { rest, lines: taken }
 }
 
-/** The same for the object `body`, which is kept byte for byte; an empty one is in its place. */
+/** Removes the object `body`, byte for byte, from the JSON of an object: `rest` has an empty object instead. */
 export async function takeBody(bytes: Buffer): Promise<{ rest: Buffer; body: Buffer | null }> {
   const { rest, taken } = await takeMember(bytes, BODY, 'object', '{}', async (json) => {
     const start = json.at
@@ -140,7 +140,7 @@ function* linesOf(bytes: Buffer, requests: readonly Request[], endpoint: BatchEn
   }
 }
 
-/** The same JSON, changed where it is: a string holds no line break in JSON, so it stands between two tokens. */
+/** Replaces line breaks by blanks in place: JSON has them only between two tokens. */
 export function withoutLineBreaks(json: Buffer): Buffer {
   for (let at = json.indexOf(LF); at !== -1; at = json.indexOf(LF, at + 1)) json[at] = SPACE
   return json

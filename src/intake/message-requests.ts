@@ -11,10 +11,10 @@ import { withoutLineBreaks } from './inline-lines.ts'
 
 const REQUESTS_MAX = 100_000
 export const MESSAGE_BODY_BYTES_MAX = 256 * 1024 * 1024
-/** How much is stored at once. */
+/** Bytes that are stored at once. */
 const BLOCK_BYTES = 256 * 1024
 
-/** The text before the first request, and behind the last, of the body in Latin-1. */
+/** The body before its first request and after its last one, in Latin-1. */
 const HEAD = /^(?:\xef\xbb\xbf)?[ \t\r\n]*\{[ \t\r\n]*"requests"[ \t\r\n]*:[ \t\r\n]*\[/
 const TAIL = /^[ \t\r\n]*\}[ \t\r\n]*$/
 const AROUND_BYTES_MAX = 1024
@@ -37,13 +37,13 @@ export class MessageRequests {
   readonly #body: AsyncIterable<Buffer>
   readonly #hash = createHash('sha256')
   readonly #json = new JsonScanner()
-  /** Bytes before the array or behind it; null within. */
+  /** Bytes before or after the array; null while the array is read. */
   #around: Buffer | null = Buffer.alloc(0)
   #isTail = false
-  /** The part that may follow in the array. */
+  /** The element that may follow in the array. */
   #next: 'first' | 'request' | 'comma' = 'first'
   readonly #requestBytesMax: number
-  /** The beginning of a request whose end has not come yet, and where in it the body is. */
+  /** The received beginning of the current request; the fields below are the scanner's state in it. */
   readonly #open = new GrowingBytes()
   #depth = 0
   #inString = false
@@ -55,12 +55,12 @@ export class MessageRequests {
     this.#requestBytesMax = requestBytesMax
   }
 
-  /** Hex, of the whole body; to be called once all lines have been read. */
+  /** The SHA-256 of the whole body, hex; available once all lines have been read. */
   sha256(): string {
     return this.#hash.digest('hex')
   }
 
-  /** To be read once. Throws invalid_json, invalid_request, payload_too_large, and what `hold` throws. */
+  /** The lines, to be read once. Throws invalid_json, invalid_request, payload_too_large, and the errors of `hold`. */
   lines(hold: HoldBytes): AsyncGenerator<Buffer> {
     return inBlocks(this.#lines(hold), BLOCK_BYTES)
   }
@@ -78,7 +78,7 @@ export class MessageRequests {
     if (this.#count === 0) throw notSoMany('none')
   }
 
-  /** The requests that end in `piece`. */
+  /** The requests whose last byte is in `piece`. */
   *#requestsIn(piece: Buffer): Generator<Buffer> {
     let from = 0
     if (this.#around !== null) {
@@ -118,7 +118,7 @@ export class MessageRequests {
     this.#open.add(piece, start, piece.length, most + piece.length)
   }
 
-  /** A byte between two requests. */
+  /** Handles a byte between two requests. */
   #step(c: number): void {
     if (BLANKS.includes(c)) return
     if (c === COMMA && this.#next === 'comma') this.#next = 'request'
@@ -178,7 +178,7 @@ function invalid(code: 'invalid_json' | 'invalid_request', param: string, what: 
   return new ApiError(code, `\`${param}\` ${what}`, { param })
 }
 
-/** No such body, or none. */
+/** The error of a body that is missing or has another form. */
 export function otherBody(): ApiError {
   const message = 'The body must be {"requests": [{"custom_id": …, "params": {…}}, …]}, with no other field.'
   return invalidParam('requests', message)

@@ -31,16 +31,16 @@ import { readIndex, readProjection } from './file-index.ts'
 import { closeGathered } from './gathered-requests.ts'
 
 const NO_BYTES = Buffer.alloc(0)
-/** The status of the batch is checked again after this many chunks. */
+/** The number of chunks after which the status of the batch is checked again. */
 const CHECK_EVERY = 10
-/** The lines of a kilobyte or two for which the memory of a worker has room by default. */
+/** Lines of a kilobyte or two that the memory of a worker holds by default. */
 const LINES_AHEAD_SCATTERED = 32_000
 
 interface PlanDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   models: ReadonlyMap<string, Model>
   plans: ReadonlyMap<string, Plan>
   rules: FinishRules
-  /** Called when no line of the batch could run, so the batch has failed. */
+  /** Called with a batch that failed because no line of it could run. */
   onEnded?: (batch: BatchRow) => void
 }
 
@@ -58,7 +58,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     return
   }
   const { content, spans, ...order } = await inputOf(deps, batch, signal)
-  // The chunks of a batch that is ending are closed like those of any other batch.
+  // A batch that is ending closes the chunks itself.
   const failed =
     content !== null && stopReason(batch, clock.now()) === null
       ? await failedThroughout(deps, task, batch, content, spans, signal)
@@ -132,23 +132,23 @@ function spansByNumber(line_count: number): ChunkSpan[] {
   })
 }
 
-/** Whether the batch was cancelled or has expired since the task began. */
+/** Whether the batch is cancelled or expired. */
 async function isEnding({ store, clock }: PlanDeps, { id }: BatchRow): Promise<boolean> {
   const batch = await readRow(store.read, 'batches', { id })
   return !batch || stopReason(batch, clock.now()) !== null
 }
 
-/** The chunks of a batch of which no line can run. */
+/** The chunks of a batch in which no line can run. */
 interface FailedChunks {
-  /** The errors of all lines, sealed. */
+  /** The sealed errors of all lines. */
   commits: ChunkCommit[]
   /** The errors of the first lines. */
   problems: BatchProblem[]
 }
 
 /**
- * The sealed errors of all lines; null if a line can run, or if the batch is ending; `elsewhere` if one can run in
- * another worker, which knows its model while another configuration is rolled out.
+ * The sealed errors of all lines; null if a line can run, or if the batch is ending; `elsewhere` if another worker
+ * knows the model of a line while a configuration is rolled out.
  */
 async function failedThroughout(
   deps: PlanDeps,
@@ -177,7 +177,7 @@ async function failedThroughout(
     const chunk = { project_id: batch.project_id, batch_id: batch.id, idx: span.index }
     if (failed.commits.length === 0) failed.problems = lines.slice(0, PROBLEMS_MAX).map(problemOf)
     const record = { sealed: await sealChunk(sealed, chunk, attempt, results), journalled: false }
-    // A batch has any number of lines: only their sums are kept.
+    // Only sums are kept, since a batch has any number of lines.
     const { tallies, errors, expired_lines } = results.takeFresh()
     const fresh = { tallies, errors, expired_lines }
     const claim = { ...chunk, key_id: batch.key_id, epoch: 0, commit_seq: 0 }
@@ -186,7 +186,7 @@ async function failedThroughout(
   return failed
 }
 
-/** Null where the content is damaged: the worker that claims the chunk handles it. */
+/** The lines of a chunk; null if the content is damaged, which the worker that claims the chunk handles. */
 async function readLines(
   { sealed, models }: PlanDeps,
   batch: BatchRow,
@@ -204,8 +204,8 @@ async function readLines(
 }
 
 /**
- * By chunk, which of its lines ask what an earlier line of the batch asks, and how many do and are sent all the same.
- * Ends early where the batch does.
+ * For each chunk, the earlier lines of the batch with the same requests; and the number of lines that repeat a request
+ * but are not deduplicated. Ends early with the batch.
  */
 async function findFirstLines(
   deps: PlanDeps,
@@ -225,7 +225,7 @@ async function findFirstLines(
       if (line.fault !== null) return 0
       const request = requestHash(batch.dedupe, bytes, line)
       if (request !== null) return first.findOrAdd(request, line.line)
-      // Equal bytes are repeatable or not alike, so one table serves both.
+      // Whether a request is repeatable follows from its bytes, so one table serves both kinds.
       if (first.findOrAdd(requestHash('all', bytes, line) ?? '', line.line) !== 0) unshared_lines++
       return 0
     })
@@ -236,12 +236,12 @@ async function findFirstLines(
 
 function problemOf({ line, fault }: ChunkLine): BatchProblem {
   const { code = '', message = '', param = null } = fault ?? {}
-  // Named from the line on, as where a file does not validate.
+  // Field paths begin at the line, as in the errors of an invalid file.
   const isOfLine = param === null || /^(custom_id|method|url|body)\b/.test(param)
   return { line, code, message, param: isOfLine ? param : `body.${param}` }
 }
 
-/** Every line of the chunk fails, with its own error. */
+/** Results in which each line of a chunk fails with its own error. */
 function failedResults(batch: BatchRow, lines: readonly ChunkLine[], now: number): ChunkResults {
   const results = new ChunkResults(null, lines)
   const requestIdPrefix = lineRequestIdPrefix(batch.id)
@@ -269,15 +269,15 @@ async function failWhole(
   return ended[0] ?? null
 }
 
-// A batch without lines: of a file that did not validate, or that was still being validated when the batch was created,
-// as clients of OpenAI's API may do. When such a file is processed, its lines pass the checks that they would have
-// passed before; a batch whose lines do not pass them fails and says why.
+// The polling interval of a batch without lines, whose file is not validated yet or invalid, as clients of OpenAI's API
+// may create it. A processed file's lines then pass the checks of creation; a batch whose lines do not pass them fails
+// and names the reason.
 
 const LOOK_INTERVAL_MS = 1000
-/** A failed batch itself names so many of its lines; its error file names each. */
+/** The number of invalid lines that a failed batch names; its error file names each. */
 const PROBLEMS_MAX = 20
 
-/** Returns the batch if it has ended. Otherwise its task is postponed, or made anew once the batch has lines. */
+/** Returns the batch if it has ended. Otherwise the task is postponed, or inserted anew once the batch has lines. */
 async function awaitFile(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promise<BatchRow | null> {
   const { store, clock } = deps
   const now = clock.now()
@@ -298,7 +298,7 @@ async function awaitFile(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promis
   }
 }
 
-/** Throws quota_exceeded and usage_limit_exceeded. */
+/** Adds the lines of a validated file to its batch. Throws quota_exceeded and usage_limit_exceeded. */
 async function addLines(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promise<void> {
   const { store, clock, plans } = deps
   const { id, project_id, input_file_id } = batch
@@ -334,7 +334,7 @@ async function end(
     const batch = await readRow(tx, 'batches', { id })
     if (!batch) return null
     const status = stop === 'batch_expired' ? 'expired' : 'failed'
-    // A batch that is being cancelled ends as cancelled.
+    // A batch that is being cancelled ends as cancelled, not as failed.
     return (await endBatch(tx, batch, status, rules, now)) ?? (await finishIfDone(tx, batch, rules, now))
   })
 }

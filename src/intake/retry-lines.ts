@@ -12,10 +12,10 @@ import type { RetryBatch } from '../wire/batch.ts'
 const LF = Buffer.from('\n')
 const NONE: ReadonlySet<number> = new Set()
 
-/** Which failed lines; all of them where nothing is given. */
+/** The filter of a retry's lines; without any field, all failed lines. */
 type FailedLines = Omit<RetryBatch, 'completion_window' | 'webhook' | 'output_url'>
 
-/** Checks a retry by the rows alone, without reading a chunk. Returns the input of the batch. Throws batch_not_retryable. */
+/** Checks a retry by rows alone, without reading a chunk; returns the batch's input. Throws batch_not_retryable. */
 export async function checkRetry(
   db: Reader,
   batch: BatchRow,
@@ -31,7 +31,7 @@ export async function checkRetry(
   return { input, content }
 }
 
-/** The name of the file of the failed lines. */
+/** The name of the file with a batch's failed lines. */
 export function retryFilename({ id, input_filename }: BatchRow): string {
   return `retry-of-${input_filename?.replace(/^(retry-of-)+/, '') ?? `${id}.jsonl`}`
 }
@@ -42,7 +42,7 @@ function nothingFailed({ codes, ...filter }: FailedLines): ApiError {
   return notRetryable(`The batch has no failed line${all.length === 0 ? '' : ` with ${all.join(' and ')}`}.`)
 }
 
-/** The failed lines that `which` names. Throws batch_not_retryable where there is none. */
+/** The failed lines that match `which`. Throws batch_not_retryable without a match. */
 export async function* failedLines(
   ports: ReadPorts,
   batch: BatchRow,

@@ -1,23 +1,23 @@
-// Keeps the custom_ids of a file while it is validated. Memory holds those of a bounded number of lines; the entries of
-// earlier lines are in blobs, by shard, so that one shard of all lines can be read at a time. The index of the
-// custom_ids is made of them.
+// Stores the custom_ids of a file during its validation. A bounded number of custom_ids is in memory; the entries of
+// earlier lines are in blobs, by shard, so that one shard of all lines can be read at a time. They make the index of
+// custom_ids.
 
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import { mapAhead } from '../domain/project-queue.ts'
 import { customIdIndex, type Entries, EqualHashes, type OnCollision } from '../jsonl/custom-ids.ts'
 
-/** Six megabytes. */
+/** The number of custom_ids in memory: some six megabytes. */
 export const IDS_IN_MEMORY_MAX = 350_000
 
-/** Frames of blobs are opened as a whole, so that fewer of them at once would be opened more often. */
+/** Shards that are read at once: a frame of a blob is opened as a whole, so fewer shards would open it more often. */
 const SHARDS_PER_READ = 4
-/** Read at once, beyond the first. */
+/** The number of parts that are read ahead. */
 const PARTS_AHEAD = 3
 
 interface StoredPart {
   blob: SealedBlob
-  /** Where the entries of each shard end. */
+  /** The end of each shard's entries in the blob. */
   ends: number[]
 }
 
@@ -27,14 +27,14 @@ export class StoredIds {
   readonly #key: string
   readonly #parts: StoredPart[] = []
 
-  /** `key`: of the index. */
+  /** `key`: the key of the index. */
   constructor(sealed: SealedBlobs, project_id: string, key: string) {
     this.#sealed = sealed
     this.#project_id = project_id
     this.#key = key
   }
 
-  /** Stores entries by shard, and frees their memory. They are of later lines than those before. */
+  /** Stores the entries of the next lines by shard, and frees their memory. */
   async add(shards: readonly Entries[]): Promise<void> {
     let end = 0
     const ends = shards.map(({ byteLength }) => {
@@ -49,8 +49,8 @@ export class StoredIds {
   }
 
   /**
-   * Stores the index of all entries, `last` with them. Null, and nothing is stored, without the seed of the hash, and if two
-   * hashes are equal: the later line of each such pair is told.
+   * Stores the index of all entries, `last` being the last ones. Stores nothing and returns null without a seed, or if
+   * two hashes are equal: the later line of each such pair is reported.
    */
   async storeIndex(
     seed: Uint32Array<ArrayBuffer> | null,
@@ -80,7 +80,7 @@ export class StoredIds {
     }
   }
 
-  /** The entries of SHARDS_PER_READ shards. */
+  /** Reads the entries of SHARDS_PER_READ shards. */
   async #read({ blob, ends }: StoredPart, first: number): Promise<Entries[]> {
     const startOf = (shard: number): number => ends[shard - 1] ?? 0
     const range = { start: startOf(first), end: startOf(first + SHARDS_PER_READ) }
@@ -93,7 +93,7 @@ export class StoredIds {
     return shards
   }
 
-  /** Deletes what `add` stored. What cannot be deleted is an orphan. */
+  /** Deletes the blobs of `add`. A blob that cannot be deleted becomes an orphan. */
   async discard(): Promise<void> {
     await Promise.allSettled(this.#parts.splice(0).map(({ blob }) => this.#sealed.delete(blob.key)))
   }

@@ -5,14 +5,14 @@ import { declareEndpoints } from '../domain/endpoint.ts'
 import type { Entries } from '../jsonl/custom-ids.ts'
 import { StreamingValidator, type ValidationLimits, type ValidFile } from './validation.ts'
 
-/** `id` names an upload. */
+/** A message to the validation thread; `id` names an upload. */
 export type ToThread =
   | { id: number; begin: ValidationLimits }
   | { id: number; block: ArrayBuffer; bytes: number }
   | { id: number; end: true }
   | { id: number; drop: true }
 
-/** `ids`: those of a part of the file. */
+/** A message from the validation thread; `ids`: the custom_ids of a part of the file. */
 export type FromThread =
   | { id: number; free: ArrayBuffer }
   | { id: number; ids: Entries[] }

@@ -14,12 +14,12 @@ import type { StoredIds } from './stored-ids.ts'
 import type { FromThread, ToThread } from './streaming-validation-thread.ts'
 import type { ValidationLimits, ValidFile } from './validation.ts'
 
-/** Smaller files are validated in less time than a thread takes to start. */
+/** The size from which a file is validated while it arrives: a smaller one takes less time than the thread's start. */
 const FILE_BYTES_MIN = 8 * 1024 * 1024
-/** More concurrent files are not faster on two cores; one project has half of them. */
+/** The limit of concurrent uploads, since more are not faster on two cores; one project may use half. */
 const UPLOADS_MAX = 4
 const BLOCK_BYTES = 256 * 1024
-/** Blocks of one upload, full and empty. */
+/** The number of blocks of one upload, full and empty. */
 const BLOCKS_MAX = 4
 const IDLE_MS = 30_000
 /** The heap of the thread in MiB; it allocates little, and crashes above the second limit. */
@@ -27,10 +27,10 @@ const HEAP = { maxYoungGenerationSizeMb: 4, maxOldGenerationSizeMb: 64 }
 
 interface StreamingValidationOptions {
   limits: ValidationLimits
-  /** The thread has a table of its own. */
+  /** The configured endpoints: the thread has a table of endpoints of its own. */
   endpoints?: readonly DeclaredEndpoint[]
   clock: Clock
-  /** Called when the thread has crashed. */
+  /** Called after a crash of the thread. */
   onCrash: (error: Error) => void
 }
 
@@ -47,8 +47,8 @@ export class StreamingValidation {
   }
 
   /**
-   * Null if the file is to be validated afterwards; `bytes` is its size, or a little more. `ids` has the custom_ids that the
-   * verdict lacks.
+   * Starts the validation of an upload of about `bytes` bytes, whose earlier custom_ids go to `ids`; null if the file
+   * has to be validated from its blob.
    */
   begin(project_id: string, bytes: number, ids: Pick<StoredIds, 'add'>): StreamingUpload | null {
     const giveBack = bytes >= FILE_BYTES_MIN ? this.#slots.take(project_id) : null
@@ -87,7 +87,7 @@ export class StreamingValidation {
       workerData: this.#options.endpoints ?? [],
       resourceLimits: HEAP,
     })
-    // The thread alone does not keep the process running.
+    // An idle thread must not keep the process running.
     thread.unref()
     thread.on('message', (message: FromThread) => this.#uploads.get(message.id)?.receive(message))
     thread.on('error', (error: Error) => {
@@ -113,12 +113,12 @@ export class StreamingValidation {
 
 type Order = { block: ArrayBuffer; bytes: number } | { end: true } | { drop: true }
 
-/** One upload that is validated while it arrives. */
+/** An upload that is validated while it arrives. */
 export class StreamingUpload {
   readonly #send: (order: Order, transfer?: ArrayBuffer[]) => void
   readonly #ended: () => void
   readonly #ids: Pick<StoredIds, 'add'>
-  /** The custom_ids that came last are being stored. */
+  /** Resolves when the last custom_ids are stored. */
   #storing: Promise<void> | null = null
   #isUnstorable = false
   readonly #verdict = Promise.withResolvers<ValidFile | null>()
@@ -139,7 +139,7 @@ export class StreamingUpload {
     this.#ids = ids
   }
 
-  /** Copies the next piece. If it returns a promise, await it before the next piece. */
+  /** Copies the next piece. A returned promise must be awaited before the next piece. */
   take(piece: Uint8Array): Promise<void> | null {
     if (this.#storing) return this.#storing.then(() => this.take(piece) ?? undefined)
     let rest = piece
@@ -155,7 +155,7 @@ export class StreamingUpload {
     return null
   }
 
-  /** Call it after the last piece. Null: the file has to be validated from its blob. */
+  /** The result after the last piece; null if the file has to be validated from its blob. */
   async verdict(): Promise<ValidFile | null> {
     if (!this.#isOver) {
       if (this.#filled > 0) this.#sendBlock()
@@ -173,7 +173,7 @@ export class StreamingUpload {
     this.#end(null)
   }
 
-  /** The thread has ended. */
+  /** Ends the upload's validation after the thread has ended. */
   abandon(): void {
     this.#end(null)
   }

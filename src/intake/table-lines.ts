@@ -1,4 +1,4 @@
-// Makes the lines of a batch that asks a model about each row of an uploaded table.
+// Makes the lines of a batch that sends a prompt for each row of an uploaded table.
 import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { sentence } from '../domain/text.ts'
@@ -13,7 +13,7 @@ import { rowLines } from '../tables/row-lines.ts'
 import { QUESTION_FIELDS, TableError, withoutEnding } from '../tables/table.ts'
 import type { BatchTable } from '../wire/batch.ts'
 
-/** Throws invalid_request for what is wrong without looking at the table. */
+/** Checks the parameters that need no look at the table. Throws invalid_request. */
 export function checkTable({ parameters, schema }: BatchTable, endpoint: string): void {
   if (endpoint !== DEFAULT_ENDPOINT)
     throw invalidParam('endpoint', `The rows of a table are asked about at \`${DEFAULT_ENDPOINT}\`.`)
@@ -30,7 +30,7 @@ export function checkTable({ parameters, schema }: BatchTable, endpoint: string)
     )
 }
 
-/** The table, and the name of the file of its lines. Throws file_not_found, file_not_processed and invalid_request. */
+/** The table, and the name for the file of its lines. Throws file_not_found, file_not_processed and invalid_request. */
 export async function readTable(
   db: Reader,
   project_id: string,
@@ -49,7 +49,7 @@ export async function readTable(
   return { file, filename: `${withoutEnding(file.filename)}.jsonl` }
 }
 
-/** Throws like readTable, and invalid_request where a row, or what is asked about it, makes no line. */
+/** The lines of a table's rows. Throws like readTable, and invalid_request for a row that makes no line. */
 export async function* tableLines(
   { db, sealed, now }: ReadPorts,
   { project_id, file_id }: { project_id: string; file_id: string },

@@ -38,7 +38,7 @@ import {
   type UploadDeps,
 } from './upload.ts'
 
-/** How long an upload that is neither completed nor cancelled is kept, with its parts. */
+/** The time after which an upload that is neither completed nor cancelled is deleted, with its parts. */
 const UPLOAD_KEPT_MS = 24 * 3_600_000
 const PARTS_MAX = 10_000
 
@@ -46,13 +46,13 @@ interface UploadOrder extends QuotaHolder {
   filename: string
   mime_type: string
   bytes: number
-  /** How soon the file is to be gone, where that is sooner than the plan says. */
+  /** The requested expiry of the file after its creation, where the caller asked for one. */
   file_expires_after_ms: number | null
-  /** Uploads of the project that are under way otherwise. */
+  /** The number of the project's other running uploads. */
   running: number
 }
 
-/** Throws quota_exceeded. The bytes count from now on. */
+/** Creates an upload, whose announced bytes count as stored from now on. Throws quota_exceeded. */
 export async function createUpload(tx: Writer, order: UploadOrder, now: number): Promise<UploadRow> {
   const { project_id, quotas, filename, mime_type, bytes, file_expires_after_ms, running } = order
   if (quotas.uploads !== null) {
@@ -79,14 +79,14 @@ export async function createUpload(tx: Writer, order: UploadOrder, now: number):
   return upload
 }
 
-/** Throws upload_not_found and upload_not_pending. */
+/** Returns a pending upload. Throws upload_not_found and upload_not_pending. */
 export function openUpload(upload: UploadRow | undefined): UploadRow {
   if (!upload) throw new ApiError('upload_not_found')
   if (upload.status !== 'pending') throw new ApiError('upload_not_pending', `The upload is ${upload.status}.`)
   return upload
 }
 
-/** Throws upload_not_found, upload_not_pending, payload_too_large and quota_exceeded; then nothing is stored. */
+/** Stores a part. Throws upload_not_found, upload_not_pending, payload_too_large and quota_exceeded. */
 export async function addPart(
   { store, sealed }: Pick<UploadDeps, 'store' | 'sealed'>,
   { project_id, quotas }: QuotaHolder,
@@ -110,7 +110,7 @@ export async function addPart(
       const count = await countRows(tx, 'upload_parts', { upload_id: upload.id })
       if (count >= PARTS_MAX)
         throw new ApiError('invalid_request', `An upload has at most ${PARTS_MAX} parts. Send larger ones.`)
-      // Parts that are sent twice count twice.
+      // A part that is sent twice counts twice.
       const more = Math.max(0, part_bytes + part.bytes - Math.max(bytes, part_bytes))
       if (more > 0) await checkQuotas(tx, { project_id, quotas }, { stored_bytes: more })
       await insertBlobs(tx, project_id, [blob], created)
@@ -120,10 +120,10 @@ export async function addPart(
   return await commitOrDiscard(commit, () => sealed.delete(blob.key))
 }
 
-// Makes a file of the parts of an upload, one call at a time, over all API processes: the content is there twice until its
-// parts are deleted, and only twice. The row of the upload says which attempt runs and until when its lease lasts. A
-// call that asks for the same meanwhile waits and shares the outcome, a failure included; one that asks for something else
-// is told to come back.
+// Makes a file of the parts of an upload, one call at a time over all API processes, so that the content is stored no
+// more than twice until its parts are deleted. The row of the upload names the running attempt and the end of its
+// lease. A concurrent call with the same parts waits and shares the outcome, a failure included; another one gets
+// upload_completing.
 
 const LEASE_MS = 15_000
 const RENEWALS_PER_LEASE = 3
@@ -154,14 +154,14 @@ interface Call {
   owner: QuotaHolder
   id: string
   completion: Completion
-  /** Equal for calls that ask for the same. */
+  /** A hash of the parts and the MD5, equal for calls that may share an outcome. */
   order: string
   rules: Rules
 }
 
 export class UploadCompletions {
   readonly #deps: CompletionDeps
-  /** By upload, the attempts of this process. */
+  /** This process's running attempts by upload. */
   readonly #running = new Map<string, Promise<unknown>>()
 
   constructor(deps: CompletionDeps) {
@@ -169,9 +169,9 @@ export class UploadCompletions {
   }
 
   /**
-   * Makes the file, or returns the one that was made before. Waits no longer once `signal` aborts. Throws
-   * upload_not_found, upload_not_pending, upload_completing, invalid_request for parts that are not the upload's,
-   * upload_mismatch for a content that is not as announced, and what receiving a file throws.
+   * Makes the file, or returns the file that was made before. Stops waiting once `signal` aborts. Throws
+   * upload_not_found, upload_not_pending, upload_completing, invalid_request for parts of another upload,
+   * upload_mismatch for content that differs from the announced one, and the errors of receiving a file.
    */
   async complete(
     owner: QuotaHolder,
@@ -205,7 +205,7 @@ export class UploadCompletions {
     }
   }
 
-  /** The file of an upload that is completed, as long as it is there. */
+  /** The file of a completed upload; null if there is none, or it is deleted. */
   async #madeFile(upload: UploadRow): Promise<Completed | null> {
     if (upload.file_id === null) return null
     const { store, clock } = this.#deps
@@ -213,7 +213,7 @@ export class UploadCompletions {
     return file ? { upload, file } : null
   }
 
-  /** Null where another call has begun before, or has ended the upload meanwhile. */
+  /** Makes the file under a lease; null if another call has the lease, or has ended the upload. */
   async #attempt(call: Call): Promise<Completed | null> {
     const { store } = this.#deps
     const { id, order } = call
@@ -230,14 +230,14 @@ export class UploadCompletions {
     }
   }
 
-  /** Whatever fails, what was stored is deleted before others are let in. */
+  /** Makes the file. After an error the stored content is deleted before the lease ends. */
   async #run(call: Call, attempt: number): Promise<Completed | null> {
     const { store, incoming } = this.#deps
     const announced = { bytes: 0, zstd: false, countedBytes: Number.POSITIVE_INFINITY }
     try {
       return await incoming.receive(call.owner, announced, (take) => this.#make(call, attempt, take))
     } catch (error) {
-      // Whether there is room for it says nothing of what was asked for.
+      // A quota's lack of room does not depend on the call's parameters.
       const isFinal =
         error instanceof ApiError && !ERRORS[error.code].retryable && error.code !== 'quota_exceeded'
       const failure = isFinal ? JSON.stringify(error.toWire()) : null
@@ -323,7 +323,7 @@ export class UploadCompletions {
     const { store, clock } = this.#deps
     let cancel = (): void => {}
     const renew = (): void => {
-      // A renewal that fails leaves two more before the lease ends.
+      // The lease outlasts two failed renewals.
       void store.write((tx) => renewCompletion(tx, id, { attempt, lease_ms: LEASE_MS })).catch(() => {})
       arm()
     }
@@ -335,7 +335,7 @@ export class UploadCompletions {
   }
 }
 
-/** The error of another call that asked for the same. */
+/** The stored error of another call for the same parts. */
 function failureOf(text: string): ApiError {
   const { code, message, param } = Object(JSON.parse(text))
   if (!isErrorCode(code)) throw new Error(`an upload failed with the code ${code}, which is not known here`)

@@ -30,7 +30,7 @@ export async function* formOfFile(filename: string, file: AsyncIterable<Buffer>)
   yield { type: 'file', fieldname: 'file', filename, file }
 }
 
-/** The retention of a file that is made of another one: no longer, so that nothing is left when its owner wanted it gone. */
+/** The retention of a file made from `file`: never longer, since the owner wants the content deleted by then. */
 export function keptAs<U extends Pick<Upload, 'retention_ms'>>(
   { created, expires_at }: Pick<FileRow, 'created' | 'expires_at'>,
   upload: U,
@@ -40,35 +40,35 @@ export function keptAs<U extends Pick<Upload, 'retention_ms'>>(
 
 export interface Upload {
   project_id: string
-  /** Unix ms. */
+  /** The time of the upload, Unix ms. */
   now: number
   retention_ms: number
   file_bytes_max: number
   /** The size of the form from `Content-Length`; 0 without that header. */
   form_bytes: number
-  /** Called before each piece is stored. */
+  /** Counts each piece before it is stored. */
   take: TakeBytes
-  /** The hash to compute of the content. */
+  /** The algorithm of the requested hash of the content. */
   digest?: 'sha256' | 'md5'
 }
 
 export interface UploadDeps extends Pick<Ports, 'store' | 'sealed'> {
-  /** Validates large files while they arrive; without it, every file is validated afterwards. */
+  /** Validates large files while they arrive; without it, all files are validated from their blobs. */
   streamingValidation?: StreamingValidation
 }
 
-/** A complete form: its content is stored, and no row refers to it yet. */
+/** A complete form: its content is stored, and no row refers to the content yet. */
 interface Received extends StoredUpload {
   id: string
   purpose: UploadPurpose
   filename: string
-  /** The SHA-256 of the content, hex; null unless the upload asks for it. */
+  /** The requested hash of the content, hex; null without a request. */
   digest: string | null
-  /** Unix ms. */
+  /** The expiry of the file, Unix ms. */
   expires_at: number
 }
 
-/** Throws an ApiError for an invalid form, and whatever `form` throws; then nothing is stored. */
+/** Reads a form and stores its file. Throws an ApiError for an invalid form, and the errors of `form`. */
 export async function receiveForm(
   deps: Pick<UploadDeps, 'sealed' | 'streamingValidation'>,
   form: AsyncIterable<FormPart>,
@@ -110,16 +110,16 @@ export async function receiveForm(
 
 type ReceivedContent = Omit<Received, 'expires_at' | 'purpose'>
 
-/** It is not validated: that its rows can be read shows when lines are made of them. */
+/** The content as a table, without an index: its rows are checked when lines are made of them. */
 async function asTable(sealed: SealedBlobs, received: ReceivedContent): Promise<ReceivedContent> {
-  // The rows of a table that came before its purpose may be valid lines.
+  // Rows that arrived before the form's `purpose` may have been valid lines.
   for (const blob of received.index?.blobs ?? []) await sealed.delete(blob.key)
   return { ...received, index: null }
 }
 
 /**
- * Stores the content of a file that is to be; `purpose`: as far as it is known. Throws payload_too_large, and
- * invalid_request for compressed content that is no table.
+ * Stores the content of a future file; `purpose` may be unknown yet. Throws payload_too_large, and invalid_request for
+ * compressed content that is no table.
  */
 export async function receiveContent(
   deps: Pick<UploadDeps, 'sealed' | 'streamingValidation'>,
@@ -130,13 +130,13 @@ export async function receiveContent(
   const id = newId('file', upload.now)
   const hash = upload.digest === undefined ? null : createHash(upload.digest)
   const whole = bounded(content, upload.file_bytes_max, 'file', upload.take)
-  const pieces = purpose === 'table' ? whole : plain(whole)
+  const pieces = purpose === 'table' ? whole : uncompressed(whole)
   const ports = purpose === 'table' ? { sealed: deps.sealed } : deps
   const stored = await storeUpload(ports, hash ? hashed(pieces, hash) : pieces, { ...upload, id })
   return { id, filename: safeFilename(filename), digest: hash?.digest('hex') ?? null, ...stored }
 }
 
-/** Deletes what was stored; no row may refer to it. */
+/** Deletes stored content to which no row refers. */
 export async function discard(
   sealed: SealedBlobs,
   { content, index }: Pick<Received, 'content' | 'index'>,
@@ -146,8 +146,8 @@ export async function discard(
 }
 
 /**
- * Inserts the row of the new file, `pending`, and the task that validates it. Throws like receiveForm, and what
- * `check` throws, which runs in the same transaction.
+ * Inserts the row of the new file, `pending`, and the task that validates it. Throws the errors of receiveForm, and
+ * those of `check`, which runs in the same transaction.
  */
 export async function receiveUpload(
   deps: UploadDeps,
@@ -165,7 +165,7 @@ export async function receiveUpload(
   try {
     return await commitOrDiscard(commit, () => discard(sealed, received))
   } catch (error) {
-    // The commit may have succeeded although its response was lost.
+    // A commit whose response was lost may have succeeded.
     const file =
       error instanceof ApiError ? undefined : await readRow(store.read, 'files', { id: received.id })
     if (file) return file
@@ -174,8 +174,8 @@ export async function receiveUpload(
 }
 
 /**
- * Runs `commit`, and `discard` if it throws an ApiError or the database is full. After any other error the commit may have
- * taken effect all the same, or be delayed and need the content; without a commit the sweep deletes it.
+ * Runs `commit`, and `discard` if it throws an ApiError or the database is full. After another error the commit may
+ * have taken effect, or may still do so and need the content; otherwise the sweep deletes it.
  */
 export async function commitOrDiscard<T>(commit: () => Promise<T>, discard: () => Promise<void>): Promise<T> {
   try {
@@ -217,7 +217,7 @@ export async function insertUpload(
   await insertBlobs(tx, project_id, [content, ...(index?.blobs ?? [])], now)
   await insertRow(tx, 'files', file)
   if (purpose === 'table') return file
-  // A file with an index does not have to be read again.
+  // A file with an index is not read again.
   const large = index ? 0 : sizeClass(content.bytes)
   await insertTask(tx, { kind: 'validate', subject: id, project_id, large }, now)
   return file
@@ -246,8 +246,8 @@ export async function* bounded(
   }
 }
 
-/** Passes the pieces on. Throws for compressed content before the first piece. */
-export async function* plain(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+/** The pieces of uncompressed content. Throws invalid_request for compressed content before the first piece. */
+export async function* uncompressed(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let beginning: Buffer | null = Buffer.alloc(0)
   for await (const piece of source) {
     if (beginning === null) {
@@ -301,11 +301,11 @@ function clip(text: string): string {
  */
 interface StoredUpload {
   content: SealedBlob
-  /** The index of a file that streaming validation found valid; other files are validated afterwards. */
+  /** The index of a file that streaming validation found valid; null for files that are validated from their blobs. */
   index: { blobs: readonly [index: SealedBlob, ids: SealedBlob]; line_count: number } | null
 }
 
-/** Throws what `pieces` and the store throw; then nothing is stored. */
+/** Stores a file while it arrives. Throws the errors of `pieces` and the blob store; then nothing is stored. */
 async function storeUpload(
   { sealed, streamingValidation }: { sealed: SealedBlobs; streamingValidation?: StreamingValidation },
   pieces: AsyncIterable<Buffer>,
@@ -326,7 +326,7 @@ async function storeUpload(
       await ids.discard()
     }
   }
-  // Without an index the file is validated afterwards.
+  // Without an index the file is validated from its blob.
   const index = storeIndex().catch(() => null)
   try {
     const passed = passOn(pieces, validation, read.resolve)
@@ -351,7 +351,7 @@ async function* passOn(
     const wait = validation?.take(piece)
     if (wait) await wait
     yield piece
-    // Other pieces may lie in the same memory.
+    // The memory of a shorter piece may hold other pieces.
     if (piece.byteLength === piece.buffer.byteLength) freeBuffer(piece)
   }
   ended()
@@ -361,16 +361,16 @@ async function* passOn(
 // It can only shorten the retention of the plan.
 
 const ANCHOR = 'expires_after[anchor]'
-/** 317 years: more than any retention. */
+/** The limit of an expiry in seconds: 317 years, more than any retention. */
 export const EXPIRES_AFTER_S_MAX = 9_999_999_999
 const SECONDS = 'expires_after[seconds]'
 
-/** Gathers the two fields of a form, in any order. */
+/** Reads the two form fields of an expiry, in any order. */
 class ExpiresAfter {
-  /** After creation; infinite if the caller requests none. */
+  /** The requested time from creation to expiry in ms; infinite without a request. */
   ms = Number.POSITIVE_INFINITY
 
-  /** False for other fields. Throws invalid_request. */
+  /** Reads a field; false for fields of other names. Throws invalid_request. */
   take(name: string, value: unknown): boolean {
     if (name === ANCHOR) {
       if (value !== 'created_at') throw badExpiry(ANCHOR, 'must be "created_at"')

@@ -12,7 +12,7 @@ import { SharedBeginnings } from '../jsonl/shared-beginnings.ts'
 import { IDS_IN_MEMORY_MAX, type StoredIds } from './stored-ids.ts'
 
 interface LineError {
-  /** From 1, including blank lines. */
+  /** The number of the line from 1, blank lines included. */
   line: number
   code: ErrorCode
   message: string
@@ -24,7 +24,7 @@ export const ERRORS_LISTED_MAX = 100
 export const ERRORS_COUNTED_MAX = 10_000
 
 class InvalidLines {
-  /** The first ERRORS_LISTED_MAX, in order. */
+  /** The first ERRORS_LISTED_MAX invalid lines, in order. */
   readonly list: LineError[] = []
   count = 0
 
@@ -34,7 +34,7 @@ class InvalidLines {
     this.list.push(param === undefined ? { line, code, message } : { line, code, message, param })
   }
 
-  /** The union of both; no line is in both. */
+  /** The union of two disjoint sets of invalid lines. */
   merge(other: InvalidLines): InvalidLines {
     const merged = new InvalidLines()
     const errors = [...this.list, ...other.list].sort((a, b) => a.line - b.line)
@@ -58,9 +58,9 @@ function describeInvalidLines(invalid: InvalidLines, read_to_end: boolean): stri
 
 // Builds a file's index line by line: where its chunks lie, and the token sums by model and entity.
 
-/** No model has a longer name; longer names are not stored. */
+/** The limit of a model name's length; longer names are not stored. */
 const MODEL_CHARACTERS_MAX = 256
-/** Bounds `unattributed`; no configuration has as many models. */
+/** The limit of models in `unattributed`; no configuration has as many. */
 const MODELS_MAX = 1000
 
 export class FileIndexer {
@@ -69,7 +69,7 @@ export class FileIndexer {
   #groups: TokenSums[] = []
   #byModel = new Map<string | null, Map<string | null, TokenSums>>()
   #unattributed = new Map<string | null, TokenSums>()
-  /** The group of the previous line: most lines belong to it. */
+  /** The group of the previous line, to which most lines belong. */
   #last = emptySums(null, null)
   #groupsMax: number
   readonly #beginnings = new SharedBeginnings()
@@ -78,7 +78,7 @@ export class FileIndexer {
     this.#groupsMax = groupsMax
   }
 
-  /** The line with number `number`, at `byte_start` to `byte_end` (after its line break) in the file. */
+  /** Adds a line with its number and its bytes in the file; `byte_end` is after its line break. */
   add(line: InputLine, number: number, byte_start: number, byte_end: number): void {
     const chunk = this.#place(number, byte_start, byte_end, modelOf(line))
     this.#chunk = chunk
@@ -92,7 +92,7 @@ export class FileIndexer {
     return { chunks: this.#chunks, groups: this.#groups, unattributed, sharing }
   }
 
-  /** The chunk that the line belongs to, the line included. */
+  /** Adds the line to the current chunk, or to a new one; returns the chunk. */
   #place(number: number, byte_start: number, byte_end: number, model: string | null): ChunkSpan {
     const open = this.#chunk
     if (open !== null && open.line_count < CHUNK_LINES_MAX && byte_end - open.byte_start <= CHUNK_BYTES_MAX) {
@@ -148,11 +148,11 @@ function modelOf({ body: { model } }: InputLine): string | null {
 export interface ValidationLimits {
   lines_max: number
   line_bytes_max: number
-  /** For tests: of how many lines the custom_ids are in memory. */
+  /** The number of lines whose custom_ids are in memory; set by tests. */
   ids_in_memory_max?: number
 }
 
-// Lines whose custom_id has a hash that occurred before: how many there are, and the first of them, by line.
+// Lines whose custom_id has the hash of an earlier one: their number, and the first of them, by line.
 
 class Collisions {
   count = 0
@@ -164,7 +164,7 @@ class Collisions {
     if (this.#found.length > 2 * ERRORS_COUNTED_MAX) this.#cut()
   }
 
-  /** Their hashes, and the last line. */
+  /** The hashes and the last line of the first collisions. */
   first(): { hashes: HashSet64; lastLine: number } {
     this.#cut()
     const hashes = new HashSet64()
@@ -184,7 +184,7 @@ class FirstPass implements LineSink {
   readonly bad = new InvalidLines()
   /** Requests so far, including invalid ones. */
   line_count = 0
-  /** Reading on is pointless. */
+  /** Whether reading on is pointless. */
   stopped = false
   readonly collisions = new Collisions()
 
@@ -203,12 +203,12 @@ class FirstPass implements LineSink {
     return this.#indexer.finish()
   }
 
-  /** Whether the custom_ids take as much memory as they may. */
+  /** Whether the custom_ids take their limit of memory. */
   get isFull(): boolean {
     return this.#ids.size >= (this.#limits.ids_in_memory_max ?? IDS_IN_MEMORY_MAX)
   }
 
-  /** The custom_ids since the last call, which are not compared with those of later lines. */
+  /** The custom_ids since the last call; they are not compared with those of later lines. */
   takeIds(): Entries[] {
     return this.#ids.drain()
   }
@@ -246,7 +246,7 @@ class FirstPass implements LineSink {
     if (this.#counts(number)) this.bad.add(number, 'invalid_utf8', 'The line is not valid UTF-8.')
   }
 
-  /** Counts a request; false when it is not checked any more. */
+  /** Counts a request; false when further requests are not checked. */
   #counts(number: number): boolean {
     if (this.stopped) return false
     if (this.bad.count + this.collisions.count >= ERRORS_COUNTED_MAX) {
@@ -276,14 +276,14 @@ class SecondPass implements LineSink {
   readonly bad = new InvalidLines()
   stopped = false
 
-  /** IDs whose hash collides; the first pass bounds their number. */
+  /** The first line of each ID whose hash collides; the first pass bounds their number. */
   #firstLines = new Map<string, number>()
   #scanner = new LineScanner()
   #collided: HashSet64
   #lastLine: number
   #hash: IdHash
 
-  /** `collided` are the hashes that occur twice, `lastLine` the last line with one of them. */
+  /** `collided`: the hashes that occur twice; `lastLine`: the last line with one of them. */
   constructor(collided: HashSet64, lastLine: number, hash: IdHash) {
     this.#collided = collided
     this.#lastLine = lastLine
@@ -308,7 +308,7 @@ class SecondPass implements LineSink {
     }
   }
 
-  // The first pass has reported these lines; they have no custom_id to compare.
+  // The first pass has reported lines of excessive length, which have no custom_id to compare.
   tooLong(): void {}
   notUtf8(): void {}
 }
@@ -337,7 +337,7 @@ export type Validation =
       errors: LineError[]
       /** Invalid lines found; there may be more when validation stopped early. */
       error_count: number
-      /** For `status_details`: the first invalid line, what is wrong, how to fix it, and how many more there are. */
+      /** The text of `status_details`: the first invalid line, its error, the fix, and the number of further ones. */
       details: string
     }
 
@@ -345,15 +345,15 @@ export interface ValidateOptions {
   signal?: AbortSignal
   /** Called with the bytes read so far, after each block of the first pass. */
   onProgress?: (bytes: number) => void
-  /** Where custom_ids and their index are stored; without it, for a file that was valid before, not all are compared. */
+  /** The store of custom_ids and their index; without it, for a file that was valid before, only some are compared. */
   ids?: StoredIds
-  /** For tests: a weak hash makes collisions frequent. */
+  /** The hash of custom_ids; tests set a weak one to cause collisions. */
   hash?: IdHash
 }
 
 /**
- * `open` reads the file from its beginning; it is called a second time only if two custom_ids may be equal.
- * Throws what the source throws, and the signal's reason once it is aborted.
+ * Validates a file. `open` reads the file from its beginning, a second time only if two custom_ids may be equal. Throws
+ * the errors of the source, and the signal's reason once it is aborted.
  */
 export async function validateContent(
   open: () => AsyncIterable<Buffer>,
@@ -383,13 +383,13 @@ export async function validateContent(
     if (first.stopped) return { ok: false, errors, error_count, details }
     return { ok: false, line_count: first.line_count, errors, error_count, details }
   }
-  // So many different IDs with equal 64-bit hashes cannot occur; the file was not read to its end.
+  // A file with so many equal 64-bit hashes was not read to its end.
   if (first.stopped) throw new Error('the hash of custom_ids does not tell them apart')
   const { line_count } = first
   return { ok: true, bytes, line_count, index: first.index(), custom_ids }
 }
 
-/** Finds the collisions with custom_ids that are no longer in memory. Null where there is no index. */
+/** Stores the index of custom_ids and reports collisions with IDs that are not in memory; null without an index. */
 async function storeIds(
   first: FirstPass,
   hash: IdHash,
@@ -444,9 +444,9 @@ async function read(
  */
 export interface ValidFile {
   line_count: number
-  /** The file's index, as it is stored. */
+  /** The file's index as stored JSON. */
   index_json: string
-  /** The seed of the hashes of its custom_ids, and those that `takeIds` has not returned. */
+  /** The seed of the custom_ids' hashes, and the custom_ids that `takeIds` has not returned. */
   seed: Uint32Array<ArrayBuffer>
   ids: Entries[]
 }
@@ -461,18 +461,18 @@ export class StreamingValidator {
     this.#splitter = new LineSplitter(limits.line_bytes_max, this.#first)
   }
 
-  /** The custom_ids so far, by shard, if they take as much memory as they may; then they are forgotten here. */
+  /** Removes and returns the custom_ids, by shard, if they take their limit of memory; null otherwise. */
   takeIds(): Entries[] | null {
     return this.#first.isFull ? this.#first.takeIds() : null
   }
 
-  /** Reads the next block of the file. False: the result will be null, so reading on is pointless. */
+  /** Reads the next block of the file; false once the result can only be null, so that reading on is pointless. */
   push(block: Buffer): boolean {
     this.#splitter.push(block)
     return !this.#inDoubt
   }
 
-  /** Call it after the last block. Null: the file has to be validated from its blob. */
+  /** The result after the last block; null if the file has to be validated from its blob. */
   end(): ValidFile | null {
     this.#splitter.end()
     const { line_count } = this.#first
