@@ -1,4 +1,4 @@
-// Finds and cuts members of a JSON object as bytes: numbers keep their digits, and nothing is parsed that is not needed.
+// Finds and cuts members of a JSON object as bytes: numbers keep their digits, and only the needed members are read.
 import { JsonScanner, type Names, type Span } from './json-scan.ts'
 
 const OPEN_BRACE = 0x7b
@@ -6,8 +6,8 @@ const OPEN_BRACE = 0x7b
 const json = new JsonScanner()
 
 /**
- * Where the values of these members are; the last of equal ones counts. None of a value that is no object. Throws a
- * SyntaxError for what is not JSON.
+ * The spans of the values of these members; the last of equal ones counts. Empty for a value that is no object.
+ * Throws a SyntaxError for bytes that are not JSON.
  */
 export function membersOf<T extends string>(
   bytes: Buffer,
@@ -27,7 +27,7 @@ export function membersOf<T extends string>(
   return found
 }
 
-/** The same JSON of an object without these members; the others stay as they came. */
+/** The JSON of an object without the members `names`; the other members keep their bytes. */
 export function withoutMembers(bytes: Buffer, names: Names<string>): Buffer {
   json.open(bytes, 0, bytes.length)
   const kept: Buffer[] = []

@@ -35,7 +35,7 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
     .executeTakeFirstOrThrow()
 }
 
-/** The caller's name for the batch, else the name of its input file; an empty name is none. */
+/** The caller's name for the batch, else the name of its input file; an empty name does not count. */
 export function batchName({ id, metadata, input_filename }: NameFields): string {
   const { name }: { name?: unknown } = JSON.parse(metadata ?? '{}')
   return (typeof name === 'string' && name) || input_filename || id
@@ -44,19 +44,19 @@ export function batchName({ id, metadata, input_filename }: NameFields): string 
 type NameFields = Pick<BatchRow, 'id' | 'input_filename'> & { metadata?: string | null | undefined }
 
 interface BatchFilter {
-  /** 1: only batches that gather single requests; 0: only others. */
+  /** 1: only batches that gather single requests; 0: only other batches. */
   is_gathered?: number | undefined
   status?: BatchStatus | undefined
   model?: string | undefined
   retry_of?: string | undefined
-  /** Words that all occur in the ID, the input's ID or name, the metadata or the models; in any case. */
+  /** Words that must occur in the ID, the input's ID or name, the metadata or the models, in any case. */
   search?: string | undefined
-  /** The first time of creation (Unix ms); `until`: the time before which they were created. */
+  /** The first creation time (Unix ms); `until`: the time before which batches were created. */
   since?: number | undefined
   until?: number | undefined
 }
 
-/** Each has an index of its own; null: the ID alone, which begins with the time. */
+/** The column of each order, with an index; null: the ID alone, which begins with the creation time. */
 const SORT_COLUMNS = {
   created: null,
   name: 'name',
@@ -70,7 +70,7 @@ const SORT_COLUMNS = {
 
 type SortColumn = NonNullable<(typeof SORT_COLUMNS)[BatchSort]>
 
-/** The cursor after the batch in this order, valid whatever changes later; its name stays. */
+/** The cursor after a batch in an order. It holds the column's value, so it stays valid when the batch changes. */
 export function batchCursor(batch: BatchRow, sort: BatchSort): string {
   const column = SORT_COLUMNS[sort]
   return column === null || column === 'name' ? batch.id : cursorAt(batch.id, batch[column])
@@ -97,13 +97,13 @@ export async function listBatches(
   const page = { ...rest, behind: cursorId(cursor) }
   let batches = selectRows(db, 'batches', { project_id }).selectAll()
   const [from, to] = [since, until].map((ms) => (ms === undefined ? undefined : firstIdAt('batch', ms)))
-  // Within one status, that of the ID.
+  // Within one status the order is that of the ID.
   const column = status !== undefined && sort === 'status' ? null : SORT_COLUMNS[sort]
   const filter = [
     is_gathered !== undefined && sql<boolean>`is_gathered = ${is_gathered}`,
-    // In a JSON array of strings only a whole element stands between quotes.
+    // In a JSON array of strings only a whole element is between quotes.
     model !== undefined && containsText('models', JSON.stringify(model)),
-    // In a JSON object, quotes within a string are escaped.
+    // A quote within a JSON string is escaped.
     retry_of !== undefined && containsText('metadata', `"retry_of":${JSON.stringify(retry_of)}`),
     ...wordsIn(['id', 'input_file_id', 'input_filename', 'metadata', 'models'], search),
   ]
@@ -117,13 +117,13 @@ export async function listBatches(
     ])
   }
   if (status !== undefined) batches = batches.where('status', '=', status)
-  // IDs begin with their time, and a retry comes later.
+  // A retry is created after its batch, and IDs begin with their time.
   if (retry_of !== undefined) batches = batches.where('id', '>', retry_of)
   const isAscending = page.order === 'asc'
   const starts = [page.behind, isAscending ? from : to].filter((id) => id !== undefined).sort()
   const within = { ...page, behind: isAscending ? starts.at(-1) : starts[0] }
   const { rows, lookedTo } = await listed(batches, 'id', within, filter)
-  // With bounds on both sides SQLite takes an index that lacks the status.
+  // Bounds on both sides make SQLite use an index without the status.
   const isWithin = (id: string): boolean =>
     isAscending ? to === undefined || id < to : from === undefined || id >= from
   return {
@@ -132,7 +132,7 @@ export async function listBatches(
   }
 }
 
-/** The value where the page begins: that of the cursor, or else what the batch has now. */
+/** The value where the page begins: from the cursor, or else the batch's current value. */
 async function valueAt(
   db: Reader,
   column: SortColumn,
@@ -151,7 +151,7 @@ function containsText(column: string, text: string): RawBuilder<boolean> {
   return sql<boolean>`replace(${sql.ref(column)}, ${text}, '') <> ${sql.ref(column)}`
 }
 
-/** Each status that is entered once has a column that says when. */
+/** The columns with the times at which a batch enters a status. */
 const ENTERED_AT = {
   queued: 'queued_at',
   in_progress: 'in_progress_at',
@@ -162,7 +162,7 @@ const ENTERED_AT = {
   cancelled: 'cancelled_at',
 } as const
 
-/** Moves the batch if the table of transitions allows it; undefined if not. */
+/** Moves the batch to a status; undefined if the table of transitions does not allow it. */
 export async function moveBatch(
   tx: Writer,
   id: string,
@@ -175,16 +175,16 @@ export async function moveBatch(
     .executeTakeFirst()
 }
 
-/** Lines per second of a batch that ends, by whole seconds as the API has them; what takes none has no speed. */
+/** Lines per second of a batch that ends, by whole seconds as in the API; 0 for a batch without a duration. */
 function meanSpeed(now: number): RawBuilder<number> {
   const seconds = sql<number>`(${Math.floor(now / 1000)} - coalesce(in_progress_at, created) / 1000)`
   return sql`CASE WHEN ${seconds} > 0 THEN (completed + failed - not_run) * 1.0 / ${seconds} ELSE 0 END`
 }
 
 /**
- * What is learned of a batch beside its status and counts. `errors`: of a batch that fails, a JSON array of what is wrong
- * with its first lines. `total`, `models`: of one that was created before its file was validated. `output_url…`: how far its
- * results are with it. `deleted_at`: of one that is deleted as a message batch.
+ * Facts about a batch beside its status and counts. `errors`: of a failed batch, a JSON array of its first lines'
+ * errors. `total`, `models`: of a batch created before its file was validated. `output_url…`: the progress of writing
+ * its results there. `deleted_at`: of a deleted message batch.
  */
 type BatchFacts = Pick<
   BatchRow,
@@ -197,7 +197,7 @@ export async function setBatch(tx: Writer, id: string, facts: Partial<BatchFacts
   await updateRows(tx, 'batches', { id }).set(facts).execute()
 }
 
-/** Adds a chunk to a batch that gathers requests. False if it takes no more of them. */
+/** Adds a chunk to a batch that gathers requests. False if the batch accepts no more of them. */
 export async function extendBatch(
   tx: Writer,
   id: string,
@@ -212,12 +212,12 @@ export async function extendBatch(
   return await changesRow(open.where('gathers_until', '>', 0).set(to))
 }
 
-/** The batch takes no further request. A batch that was closed already, by another worker, stays as it is. */
+/** Makes the batch accept no more requests. No change if another worker has closed the batch. */
 export async function stopGathering(tx: Writer, id: string): Promise<void> {
   await updateRows(tx, 'batches', { id }).where('gathers_until', '>', 0).set({ gathers_until: 0 }).execute()
 }
 
-/** The columns of a batch that commits count. */
+/** The columns of a batch that commits add to. */
 const COUNTED = [
   ...BATCH_SUMS,
   ...['completed', 'expired_lines', 'chunks_sealed'],
@@ -249,8 +249,8 @@ export async function lowerRateMark(tx: Writer, id: string): Promise<void> {
 }
 
 /**
- * A new sample of the rate, where the last one is old enough; until then the columns stay as they are. The
- * rate is the mean of the last sample and of what it was before.
+ * A new sample of the rate if the last one is old enough; otherwise the columns stay as they are. The rate is the mean
+ * of the new sample and the rate before.
  */
 function rateSample(done: number, now: number) {
   const due = sql<boolean>`rate_sampled_at IS NOT NULL AND ${now} - rate_sampled_at >= ${SAMPLE_MS}`
@@ -265,7 +265,7 @@ function rateSample(done: number, now: number) {
   }
 }
 
-/** The state of batches with open chunks. */
+/** The state of a batch with open chunks. */
 export interface BatchStatusRow
   extends Pick<
     BatchRow,
@@ -278,7 +278,7 @@ export interface BatchStatusRow
     | 'created'
     | 'expires_at'
   > {
-  /** The version of the project's limits; 0 where it never had one. */
+  /** The version of the project's limits; 0 for a project that never had a limit. */
   limit_version: number
 }
 
@@ -294,16 +294,16 @@ export async function readBatchStatuses(db: Reader, ids: readonly string[]): Pro
     .execute()
 }
 
-/** The input of a batch, and the version of the limits that apply to it. */
+/** The input of a batch, and the version of its project's limits. */
 export interface BatchInput {
   batch: BatchRow
-  /** The blob of its input file; undefined if its key is destroyed. */
+  /** The blob of the batch's input file; undefined if its key is destroyed. */
   content: BlobRow | undefined
-  /** The version of the project's limits; 0 where it never had one. */
+  /** The version of the project's limits; 0 for a project that never had a limit. */
   limit_version: number
 }
 
-/** Undefined if there is no such batch. */
+/** The input of a batch; undefined if there is no such batch. */
 export async function readBatchInput(db: Reader, id: string): Promise<BatchInput | undefined> {
   const row = await db
     .selectFrom('batches')
@@ -319,7 +319,7 @@ export async function readBatchInput(db: Reader, id: string): Promise<BatchInput
   return { batch, content, limit_version: limit_version ?? 0 }
 }
 
-/** Literals, in the order of the partial indexes over open batches: a query with these conditions can use them. */
+/** SQL literals of the open statuses, in the order of the partial indexes, which serve queries with them. */
 export const OPEN_STATUSES_SQL = OPEN_STATUSES.map((status) => sql.lit(status))
 
 /** The unfinished batches that read this file. */
@@ -340,7 +340,7 @@ export async function isInputShared(db: Reader, { id, input_file_id }: BatchRow)
   return (await other.executeTakeFirst()) !== undefined
 }
 
-// The batches that clients of Anthropic's API see. In the words of the index, so that SQLite finds that it serves them.
+// Message batches, as clients of Anthropic's API see them. The words of the index let SQLite use it.
 const isMessageBatch = sql<boolean>`${sql.raw(MESSAGE_BATCHES)}`
 
 export async function readMessageBatch(
@@ -391,7 +391,7 @@ export async function listPaces(db: Reader, limit: number): Promise<Pick<BatchRo
     .execute()
 }
 
-// The queries of GET /v1/live, once a second and project: unfinished batches, new ones, and those that have just ended.
+// The queries of GET /v1/live, once a second and project: unfinished batches, new ones, and those that just ended.
 
 /** Unfinished batches of the project, newest first. */
 export async function listOpenBatches(db: Reader, project_id: string, limit: number): Promise<BatchRow[]> {
@@ -402,7 +402,7 @@ export async function listOpenBatches(db: Reader, project_id: string, limit: num
     .execute()
 }
 
-/** Batches of the project that were made after the batch `id`, and those of `ids`. */
+/** Batches of the project that were created after the batch `id`, and those of `ids`. */
 export async function listLaterBatches(
   db: Reader,
   project_id: string,
@@ -410,7 +410,7 @@ export async function listLaterBatches(
 ): Promise<BatchRow[]> {
   const own = selectRows(db, 'batches', { project_id }).selectAll()
   const later = await own.where('id', '>', id).orderBy('id', 'desc').limit(limit).execute()
-  // One statement for both would look at every batch of the project.
+  // A single statement would read every batch of the project.
   const named = ids.length === 0 ? [] : await own.where('id', 'in', ids).where('id', '<=', id).execute()
   return [...later, ...named]
 }

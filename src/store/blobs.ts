@@ -1,5 +1,5 @@
-// Every sealed blob of the system has a row. A blob without a row is an orphan of a crash; a blob pending deletion
-// cannot be opened, for its key is destroyed, and its bytes are deleted next.
+// Rows of sealed blobs, one for every blob of the system. A blob without a row is an orphan of a crash; a blob pending
+// deletion cannot be opened, since its key is destroyed, and its bytes are deleted next.
 import { type RawBuilder, sql } from 'kysely'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { pagesOf } from './page.ts'
@@ -20,7 +20,7 @@ export async function insertBlobs(
   )
 }
 
-/** The same for blobs of several projects. */
+/** Inserts rows of blobs of several projects. */
 export async function insertOwnedBlobs(
   tx: Writer,
   owned: readonly { project_id: string; blob: SealedBlob }[],
@@ -32,7 +32,7 @@ export async function insertOwnedBlobs(
   await insertRows(tx, 'blobs', rows)
 }
 
-/** The blob, if it may still be opened. */
+/** The row of a blob, unless the blob is pending deletion. */
 export async function readBlobRow(db: Reader, key: string): Promise<BlobRow | undefined> {
   return await readRow(db, 'blobs', { key, deletion_pending_since: null })
 }
@@ -40,11 +40,11 @@ export async function readBlobRow(db: Reader, key: string): Promise<BlobRow | un
 /** Locks these blobs until the end of the transaction. */
 export async function lockBlobs(tx: Writer, keys: readonly string[]): Promise<void> {
   if (keys.length === 0) return
-  // In a fixed order, which prevents deadlocks.
+  // A fixed order of locks prevents deadlocks.
   await selectRows(tx, 'blobs', { key: keys }).select('key').orderBy('key').forUpdate().execute()
 }
 
-/** Which of `keys` have a row, pending deletion or not; with `openable`, not. */
+/** The `keys` that have a row, pending deletion or not; with `openable`, only those not pending deletion. */
 export async function knownBlobs(
   db: Reader,
   keys: readonly string[],
@@ -64,7 +64,7 @@ export async function markForDeletion(tx: Writer, keys: readonly string[], now: 
     .execute()
 }
 
-/** The same for one part of a batch's results: all its chunks' blobs. */
+/** Marks the blobs of one part of a batch's results, over all its chunks, for deletion. */
 export async function markResultsForDeletion(
   tx: Writer,
   batch_id: string,
@@ -101,9 +101,9 @@ export async function forgetBlobs(tx: Writer, keys: readonly string[]): Promise<
   await deleteRows(tx, 'blobs', { key: keys }).where('deletion_pending_since', 'is not', null).execute()
 }
 
-// Which blobs the database says there must be, and what each of them is for: what a doctor asks.
+// The blobs to which rows refer, and their uses, for `doctor`.
 
-/** Any of the keys and secrets of webhooks that the master key wraps; null where there is none. */
+/** Any one of the blob keys and webhook secrets wrapped by the master key; null if there are none. */
 export async function anyWrappedKey(db: Reader): Promise<string | null> {
   const blob = await selectRows(db, 'blobs', { deletion_pending_since: null })
     .select('wrapped_key')
@@ -116,7 +116,7 @@ export async function anyWrappedKey(db: Reader): Promise<string | null> {
 
 interface KeyPage {
   limit: number
-  /** The key or ID that the page before ended with. */
+  /** The last key or ID of the previous page. */
   after?: string | undefined
 }
 
@@ -133,20 +133,20 @@ function openable(db: Reader, { limit, after = '' }: KeyPage) {
     .limit(limit)
 }
 
-/** Every blob that can be opened after `after`, in pages of `limit`, ordered by key. */
+/** All blobs that can be opened, from `after` on, in pages of `limit`, ordered by key. */
 export function blobPages(db: Reader, limit: number, after?: string): AsyncGenerator<BlobRow[]> {
   return pagesOf<BlobRow>(limit, (last) => openable(db, { limit, after: last?.key ?? after }).execute())
 }
 
-/** Something that cannot be read without its blob. */
+/** A file or batch that needs a blob. */
 export interface BlobUse {
   blob: string
-  /** The file's or batch's ID. */
+  /** The ID of the file or batch. */
   owner: string
   part: 'content' | 'index' | 'output' | 'error' | 'audit' | 'journal' | 'upload_part'
 }
 
-/** The rows that refer to a blob, and which of them need it no more, as SQL. */
+/** Rows that refer to a blob, with the condition under which they no longer need it, as SQL. */
 interface Reference {
   part: BlobUse['part']
   blob: string
@@ -168,7 +168,7 @@ const ofChunk = (part: 'output' | 'error' | 'audit'): Reference => ({
   blob: `chunks.${part}_blob`,
   owner: 'chunks.batch_id',
   from: 'chunks',
-  // Results whose file was deleted are gone on purpose; audit records have no file.
+  // Results whose file was deleted are not needed; audit records have no file.
   isGone: `EXISTS (SELECT 1 FROM files WHERE files.batch_id = chunks.batch_id AND files.part = '${part}'
     AND files.deleted_at IS NOT NULL)`,
 })
@@ -198,7 +198,7 @@ export async function usesOfBlob(db: Reader, key: string): Promise<BlobUse[]> {
   return await uses(db, ({ from, blob }) => sql`${sql.raw(from)} WHERE ${sql.raw(blob)} = ${key}`)
 }
 
-/** Blobs that files and batches refer to and that have no row: there should be none. */
+/** Uses of blobs that have no row. Any result is a defect. */
 export async function danglingUses(db: Reader, limit: number): Promise<BlobUse[]> {
   const found = await uses(db, ({ from, blob, isGone = '1 = 0' }) => {
     const unknown = `LEFT JOIN blobs ON blobs.key = ${blob} AND blobs.deletion_pending_since IS NULL
@@ -221,7 +221,7 @@ async function uses(db: Reader, where: (reference: Reference) => RawBuilder<unkn
 
 // The wrapped keys and secrets, which a change of the master key replaces.
 
-/** In one statement, however many; the rows are locked. */
+/** Replaces the keys of blobs in one statement; the caller has locked the rows. */
 export async function replaceBlobKeys(tx: Writer, rows: readonly BlobRow[]): Promise<void> {
   await putRows(tx, 'blobs', rows, ['wrapped_key'])
 }

@@ -1,5 +1,5 @@
-// The tables of HTTP calls: the record of each, the answers under an Idempotency-Key, and how many calls each key has
-// left.
+// The tables of HTTP calls: the record of each call, the answers under an Idempotency-Key, and the rate-limit buckets
+// of keys.
 import { sql } from 'kysely'
 import { firstIdAt } from '../domain/ids.ts'
 import {
@@ -14,7 +14,7 @@ import { deleteRows, inserting, insertOnce, NOW, selectRows, slices, updateRows 
 import type { HttpRequestRow, IdempotencyRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-/** The end of the recorded path of a call that changes nothing. */
+/** The suffix of a recorded path for a call that changes nothing. */
 export const DRY_RUN = '?dry_run=true'
 
 const IS_CHANGE = sql<boolean>`method NOT IN ('GET', 'HEAD') AND path NOT LIKE ${sql.lit(`%${DRY_RUN}`)}`
@@ -22,12 +22,12 @@ const IS_CHANGE = sql<boolean>`method NOT IN ('GET', 'HEAD') AND path NOT LIKE $
 interface HttpRequestFilter {
   method?: string | undefined
   withoutReads?: true | undefined
-  /** `404`, or `4xx`. */
+  /** A status such as `404`, or a class such as `4xx`. */
   status?: string | undefined
-  /** The beginning of the path. */
+  /** A prefix of the path. */
   path?: string | undefined
   key_id?: string | undefined
-  /** Unix ms. */
+  /** The earliest time of a call, Unix ms. */
   since: number
   until?: number | undefined
 }
@@ -56,7 +56,7 @@ export async function listHttpRequests(
   ])
 }
 
-/** In the order in which they were answered. */
+/** Answered calls in the order of their answers. */
 export async function listAnsweredCalls(
   db: Reader,
   { project_id, after, until, limit }: AuditWindow,
@@ -80,7 +80,7 @@ export async function listAnsweredCalls(
   return { rows, end: end ? { at: end.created, id: end.id } : null }
 }
 
-/** Calls made before `before` (Unix ms) are forgotten, at most `limit` of them; returns how many. */
+/** Deletes records of calls before `before` (Unix ms), at most `limit` of them; returns their number. */
 export async function forgetHttpRequests(tx: Writer, before: number, limit: number): Promise<number> {
   const first_kept = firstIdAt('request', before)
   const result = await tx
@@ -92,7 +92,7 @@ export async function forgetHttpRequests(tx: Writer, before: number, limit: numb
   return Number(result.numDeletedRows)
 }
 
-/** Forgets all but the newest `count`; IDs begin with their time. */
+/** Deletes all but the newest `count` records; IDs begin with their time. */
 export async function keepNewestAnonymousRequests(tx: Writer, count: number): Promise<void> {
   await tx
     .deleteFrom('anonymous_requests')
@@ -102,8 +102,8 @@ export async function keepNewestAnonymousRequests(tx: Writer, count: number): Pr
     .execute()
 }
 
-// The answers under an Idempotency-Key. A row is made and completed in the transaction that does the
-// work, so others see it only once the work is done, and a crash leaves nothing that would block a retry.
+// The answers under an Idempotency-Key. A row is inserted and completed in the transaction of the call's work, so other
+// transactions see it only once the work is done, and a crash leaves no row that would block a retry.
 
 type RowKey = Pick<IdempotencyRow, 'project_id' | 'route' | 'key'>
 
@@ -126,8 +126,8 @@ export async function readIdempotency(
 }
 
 /**
- * Takes the key for this transaction. False when another one has taken it: where databases let two
- * transactions run at once, this waits until the other has ended.
+ * Reserves the key for this transaction, after waiting for a concurrent transaction with the key to end. False if
+ * another call has the key.
  */
 export async function reserveIdempotencyKey(
   tx: Writer,
@@ -138,8 +138,8 @@ export async function reserveIdempotencyKey(
 }
 
 /**
- * Stores the answers of calls of one project at once. Returns the keys that were free; those that begin with `forgettable` are so
- * at any time.
+ * Stores the answers of calls of one project at once. Returns the keys that were free; keys that begin with
+ * `forgettable` always are.
  */
 export async function storeAnswers(
   tx: Writer,
@@ -161,7 +161,7 @@ export async function storeAnswers(
   return stored
 }
 
-/** Frees the key for the next call. */
+/** Frees the idempotency key for the next call. */
 export async function dropIdempotencyKey(tx: Writer, row: RowKey): Promise<void> {
   await deleteRows(tx, 'idempotency_keys', rowKey(row)).execute()
 }
@@ -194,20 +194,20 @@ export async function forgetIdempotencyKeys(tx: Writer, now: number, limit: numb
 }
 
 /**
- * The calls that keys have left. One row per key, a token bucket told by one number: when it will be full again, by
- * the database's clock. All API processes take from the same bucket, and what a bucket has not is not taken.
+ * The rate limit of an API key, a token bucket stored as one number: the time at which it will be full again, by the
+ * database's clock. All API processes use the same bucket, and a call that it lacks is not granted.
  */
 export interface Bucket {
-  /** Calls that a full bucket holds. */
+  /** The calls in a full bucket. */
   calls_max: number
-  /** In which it gains one call, Unix µs. */
+  /** The time in which the bucket gains one call, in µs. */
   interval_us: number
 }
 
 interface Taken {
-  /** The calls that were granted: the number that was asked for, or the rest. */
+  /** The number of granted calls: all that were asked for, or the rest. */
   granted: number
-  /** Until the bucket is full, in µs. */
+  /** The time until the bucket is full, in µs. */
   full_in_us: number
 }
 
@@ -217,11 +217,11 @@ export async function takeCalls(
   calls: number,
   { calls_max, interval_us }: Bucket,
 ): Promise<Taken> {
-  // Written into the statement as literals, so that their type is clear to every database.
+  // Literals have a clear type in every database.
   const interval = sql.lit(interval_us)
   const capacity = sql.lit(calls_max * interval_us)
   const now_us = sql<number>`CAST(${NOW} * 1000 AS bigint)`
-  // No more than all of it: the clock may have been ahead when calls were taken last.
+  // The clock may have been ahead at the last call, so the missing part is bounded by the capacity.
   const missing = sql<number>`(CASE WHEN rate_buckets.full_at > ${now_us} + ${capacity} THEN ${capacity} WHEN rate_buckets.full_at > ${now_us} THEN rate_buckets.full_at - ${now_us} ELSE 0 END)`
   const there = sql<number>`(CASE WHEN ${missing} < ${capacity} THEN (${capacity} - ${missing}) / ${interval} ELSE 0 END)`
   const granted = sql<number>`(CASE WHEN ${there} < ${sql.lit(calls)} THEN ${there} ELSE ${sql.lit(calls)} END)`

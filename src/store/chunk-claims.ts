@@ -7,36 +7,36 @@ import type { ChunkRow, Schema, TaskRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 import { leaseTask } from './tasks.ts'
 
-/** Restricts claims by the model of a chunk; null stands for chunks of several models. */
+/** A choice of chunks by their model; null stands for chunks of several models. */
 export type ModelChoice =
-  /** All chunks but those of these models. */
+  /** The models whose chunks are excluded. */
   | { exceptModels: readonly (string | null)[] }
-  /** Only chunks of these models. */
+  /** The models whose chunks are included. */
   | { onlyModels: readonly (string | null)[] }
 
 export interface ClaimOrder {
   worker_id: string
-  /** Chunks with a deadline before this (Unix ms) go first, of any project. */
+  /** The deadline (Unix ms) before which chunks of any project go first. */
   urgentBefore: number
   /** Batches whose chunks go first as well. */
   urgentBatches?: readonly string[]
   /** The largest number of chunks. */
   count: number
-  /** At most one chunk of each project. */
+  /** Whether each project gets one chunk at most. */
   onePerProject?: boolean
-  /** No chunks of these projects. */
+  /** Projects whose chunks are excluded. */
   exceptProjects?: readonly string[]
   models?: ModelChoice
-  /** Only chunks of these batches. */
+  /** The only batches whose chunks are claimed; absent: all. */
   onlyBatches?: readonly string[]
   /**
-   * At most a fair share of the ready chunks among the running workers: towards the end of the work, no worker
-   * keeps chunks that another could run at once.
+   * Whether the claim is limited to a fair share of the ready chunks among the running workers, so that towards the end
+   * of the work no worker keeps chunks that another could run at once.
    */
   isShared?: true
 }
 
-/** Ready chunks are counted up to the demand of this many workers; beyond that, sharing does not matter. */
+/** The number of workers up to whose demand ready chunks are counted: with more chunks, sharing does not matter. */
 const WORKERS_SHARED_MAX = 64
 
 const ALL_MODELS: ModelChoice = { exceptModels: [] }
@@ -95,8 +95,8 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
 }
 
 /**
- * Leases ready chunks that batch APIs have lines of, earliest deadline first: their results wait to be recorded. That
- * needs no model and no room under a limit, so neither keeps them from being claimed.
+ * Leases ready chunks with lines at batch APIs, earliest deadline first, to record their results. That needs no model
+ * and no room under a limit.
  */
 export async function claimRemote(
   tx: Writer,
@@ -113,7 +113,7 @@ export async function claimRemote(
   return await lease(tx, worker_id, chosen)
 }
 
-/** Whether there is any. */
+/** Whether a ready chunk has lines at a batch API. */
 export async function hasReadyRemote(db: Reader, onlyBatches?: readonly string[]): Promise<boolean> {
   return (await readyRemote(db, onlyBatches).select('idx').limit(1).executeTakeFirst()) !== undefined
 }
@@ -160,7 +160,7 @@ function ready(db: Pick<Writer, 'selectFrom'>) {
   return selectRows(db, 'chunks', { state: 'ready', remote_batches: 0 }).select(['batch_id', 'idx'])
 }
 
-/** Leases ready chunks: of each part up to its own number, earliest deadline first. */
+/** Leases ready chunks, from each part up to its number, earliest deadline first. */
 async function leaseReady(
   tx: Writer,
   worker_id: string,
@@ -218,15 +218,15 @@ async function lease(
 interface WaitingProject {
   project_id: string
   leased: number
-  /** The first deadline of its ready chunks (Unix ms). */
+  /** The first deadline of the project's ready chunks (Unix ms). */
   first_deadline: number
-  /** Ready chunks of all projects, as far as they were counted. */
+  /** The number of ready chunks of all projects, up to a bound. */
   ready: number
-  /** The workers that share them. */
+  /** The number of workers that share the chunks. */
   workers: number
 }
 
-/** How many chunks each project gets of `count`, when each goes to the one that has the fewest by then. */
+/** The number of chunks for each project, when each of `count` goes to the project with the fewest leased by then. */
 function takeTurns(
   waiting: readonly WaitingProject[],
   count: number,
@@ -245,8 +245,8 @@ function takeTurns(
 }
 
 /**
- * Projects that have a ready chunk, fewest leased chunks first. Steps from project to project through the
- * index instead of reading every ready chunk: the cost is that of the projects, not of their work.
+ * The projects with a ready chunk, fewest leased chunks first. Steps from project to project through the index instead
+ * of reading every ready chunk: the cost is that of the projects, not of their work.
  */
 async function readyProjects(
   tx: Writer,
@@ -282,15 +282,15 @@ async function readyProjects(
 /** Selects waiting entities; '' stands for batches without an entity. */
 interface EntityClaim {
   project_id: string
-  /** The entity that was served last; null to begin with the first. */
+  /** The entity that was served last; null: start with the first. */
   after: string | null
   /** Entities with open chunks. */
   busy: readonly string[]
-  /** At most so many. */
+  /** The limit of entities. */
   count: number
 }
 
-/** The next entities in round-robin order. Steps through the index, independently of how much work each has. */
+/** The next entities in round-robin order. Steps through the index, at a cost independent of their work. */
 export async function waitingEntities(db: Reader, turn: EntityClaim): Promise<string[]> {
   const { project_id, after, busy, count } = turn
   const open: string[] = []
@@ -319,13 +319,13 @@ export async function waitingEntities(db: Reader, turn: EntityClaim): Promise<st
 export interface EntityWork {
   project_id: string
   entity: string
-  /** Only chunks of this model; null: of several models. */
+  /** The only model of the chunks; null: chunks of several models. */
   model?: string | null
-  /** Only chunks with a deadline before this (Unix ms). */
+  /** The deadline (Unix ms) before which chunks are claimed. */
   before?: number
 }
 
-/** Leases one chunk of each of these, each its earliest deadline; fewer if other workers claimed them first. */
+/** Leases one chunk of each work, with its earliest deadline; fewer if other workers claimed them first. */
 export async function claimOfEntities(
   tx: Writer,
   worker_id: string,
@@ -347,7 +347,7 @@ export async function claimOfEntities(
   )
 }
 
-/** Which of these have a ready chunk; at most `count`. One search of the index for each. */
+/** The works with a ready chunk, at most `count`, by one index search each. */
 export async function withReadyChunk<T extends Required<EntityWork>>(
   db: Reader,
   all: readonly T[],
@@ -376,8 +376,8 @@ const NOT_CANCELLING = OPEN_STATUSES.filter((status) => status !== 'cancelling')
 )
 
 /**
- * Some unfinished batches that are ending and have a chunk or a plan to claim, however many others have none. Each part is
- * a range of a partial index.
+ * Some unfinished batches that are ending and have a chunk or a plan to claim. Each part is a range of a partial index,
+ * so that other batches cost nothing.
  */
 export async function listEnding(
   db: Reader,
@@ -423,8 +423,8 @@ function hasClosable({ or, exists, selectFrom }: ExpressionBuilder<Schema, 'batc
 }
 
 /**
- * No worker has leased the chunk, and no batch API has lines of it: the worker that claims it next records what these
- * have finished. A chunk parked because the stores failed waits for its time like any other.
+ * Whether no worker has leased the chunk and no batch API has its lines: the worker that claims it next records their
+ * results. A chunk parked because the stores failed waits for its time like any other.
  */
 const isClosable = sql<boolean>`(chunks.remote_batches = 0 AND (chunks.state = 'ready' OR (chunks.state = 'parked'
   AND (chunks.parked_reason <> 'stores_failing' OR chunks.run_at <= ${NOW}))))`

@@ -26,8 +26,8 @@ type Owner = Pick<BatchRow, 'id' | 'project_id' | 'key_id' | 'expires_at'> &
   Partial<Pick<BatchRow, 'metadata' | 'header_entity'>>
 
 /**
- * `firstLines`: by chunk, where the batch has any. `leased`: the transaction itself commits results of these chunks, under
- * the epoch 0.
+ * Inserts the chunks of a batch. `firstLines`: by chunk, if the batch deduplicates. `leased`: the transaction itself
+ * commits the results of these chunks, under the epoch 0.
  */
 export async function insertChunks(
   tx: Writer,
@@ -61,7 +61,7 @@ function newChunk(batch: Owner, span: ChunkSpan & { input_blob?: string }) {
   }
 }
 
-/** The input of a batch has been joined: its chunks have no inputs of their own any more. */
+/** Clears the chunks' own inputs after the input of the batch has been joined. */
 export async function joinInputs(tx: Writer, batch_id: string): Promise<void> {
   await updateRows(tx, 'chunks', { batch_id }).set({ input_blob: null }).execute()
 }
@@ -75,28 +75,28 @@ export type ChunkSeal = Pick<ChunkRow, 'output_blob' | 'output_bytes' | 'error_b
 
 type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>
 
-/** The lease, and the last commit under it that is known to have taken effect. */
+/** A lease, and its last commit that is known to have taken effect. */
 type CommitLease = Lease & Pick<ChunkRow, 'commit_seq'>
 
-/** The rows that a statement under the lease changes: none once another worker has the chunk. */
+/** The condition of statements under a lease, which match no row once another worker has the chunk. */
 function leased({ batch_id, idx, epoch }: Lease) {
   return { batch_id, idx, epoch, state: 'leased' as const }
 }
 
-/** The same for a commit: none either if it took effect before. */
+/** The condition of a commit under a lease, which matches no row if the commit took effect before. */
 function uncommitted(lease: CommitLease) {
   return { ...leased(lease), commit_seq: lease.commit_seq }
 }
 
 /**
- * `repeated`: an earlier attempt of this commit, with an unknown outcome, took effect. `lost`: another worker has the
- * lease. In both cases nothing was changed.
+ * The outcome of a commit. `repeated`: an earlier attempt with an unknown outcome took effect. `lost`: another worker
+ * has the lease. Both change nothing.
  */
 export type Fenced = 'accepted' | 'repeated' | 'lost'
 
 /**
- * The fence: adds to the chunk, and seals it if `seal` is given, only while the epoch is the one it was claimed with
- * and no commit has taken effect since `commit_seq`. Whatever is not accepted may not be counted anywhere else.
+ * The fence of commits: adds to the chunk, and seals it if `seal` is given, only while its epoch is that of the claim
+ * and no commit has taken effect since `commit_seq`. A commit that is not accepted may not be counted anywhere else.
  */
 export async function commitChunk(
   tx: Writer,
@@ -117,8 +117,8 @@ export async function commitChunk(
 }
 
 /**
- * Only one worker commits under an epoch, one commit at a time: a commit number that was raised by one proves that the
- * pending commit took effect.
+ * The outcome of a commit that changed no row. One worker commits under an epoch, one commit at a time: a commit number
+ * raised by one proves that the pending commit took effect.
  */
 async function whyRefused(tx: Writer, { batch_id, idx, epoch, commit_seq }: CommitLease): Promise<Fenced> {
   const now = await readRow(tx, 'chunks', { batch_id, idx })
@@ -132,8 +132,8 @@ export async function hasLease(tx: Writer, lease: Lease): Promise<boolean> {
 }
 
 /**
- * The fence of reservations: gives the next one the number `next`, only while the lease holds and `last` is the last one
- * that took effect. Otherwise nothing changes, and the answer is the number of the reservation that did take effect, or
+ * The fence of reservations: gives the next one the number `next`, only while the lease holds and `last` is the last
+ * one that took effect. Otherwise nothing changes; the result is the number of the reservation that did take effect, or
  * null when the lease is lost.
  */
 export async function fenceReservation(
@@ -147,7 +147,8 @@ export async function fenceReservation(
 }
 
 /**
- * Parks the chunk for `afterMs` by the database's clock: the worker's may be wrong. `model`: the model of all unfinished lines, if there is only one.
+ * Parks the chunk for `afterMs` by the database's clock, as the worker's may be wrong. `model`: the only model of
+ * unfinished lines, if there is one.
  */
 export async function parkChunk(
   tx: Writer,
@@ -167,7 +168,7 @@ export async function parkChunk(
 }
 
 /**
- * Requeues a chunk whose results the database rejects, for the reason `why`. Its lines end as errors, which needs no
+ * Requeues a chunk whose results the database rejects, with the error `why`. Its lines end as errors, which needs no
  * model server, so it can be claimed whatever models are available.
  */
 export async function rejectChunk(tx: Writer, lease: CommitLease, why: string): Promise<Fenced> {
@@ -191,7 +192,7 @@ async function endLease(
   return 'accepted'
 }
 
-/** `line_tries`: of the unfinished lines of a leased chunk, for the worker that claims it next. */
+/** Stores the tries of a leased chunk's unfinished lines, for the worker that claims the chunk next. */
 export async function storeLineTries(tx: Writer, lease: Lease, line_tries: string | null): Promise<void> {
   await updateRows(tx, 'chunks', leased(lease)).set({ line_tries }).execute()
 }
@@ -202,12 +203,12 @@ export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
   if (await changesRow(released)) await deleteReservations(tx, lease)
 }
 
-/** Makes chunks of a project ready that wait for a limit: limits were changed, or have room again. */
+/** Makes a project's chunks that wait for a limit ready, after limits were changed or have room again. */
 export async function wakeOverLimit(tx: Writer, project_id: string): Promise<void> {
   await wake(tx, { parked_reason: 'usage_limit', project_id }).execute()
 }
 
-/** Makes parked chunks ready when their time has come; returns their number. */
+/** Makes parked chunks ready whose time has come; returns their number. */
 export async function wakeParked(tx: Writer): Promise<number> {
   const result = await wake(tx).where('run_at', '<=', NOW).executeTakeFirst()
   return Number(result.numUpdatedRows)
@@ -215,7 +216,7 @@ export async function wakeParked(tx: Writer): Promise<number> {
 
 type ParkedBy = Parameters<typeof updateRows<'chunks'>>[2]
 
-/** Makes these parked chunks ready. */
+/** Makes the matching parked chunks ready. */
 export function wake(tx: Writer, match: ParkedBy = {}) {
   return updateRows(tx, 'chunks', { ...match, state: 'parked' }).set({ state: 'ready', parked_reason: null })
 }
@@ -248,8 +249,8 @@ export async function firstUnsealed(db: Reader, batch_id: string): Promise<Chunk
 const ROWS_PER_READ = 200
 
 /**
- * The chunks of a batch in the order of its lines, from the one that begins with `from_line` on; with `begun`, those alone
- * that have finished lines. Their `idx` counts them in the order in which they are claimed.
+ * The chunks of a batch in the order of its lines, from the chunk that begins with `from_line`; with `begun`, only
+ * chunks with finished lines. Their `idx` counts them in the order of claims.
  */
 export async function* chunksOf(
   db: Reader,
@@ -273,12 +274,12 @@ export async function listChunkStarts(
   return await chunks.orderBy('first_line').execute()
 }
 
-// Summaries of the unsealed chunks of unfinished batches. A list shows a hundred batches, and each may have ten thousand
-// chunks: of each batch only its leased chunks, which are as few as workers have slots, and the first of the others are
-// looked at.
+// Summaries of the unsealed chunks of unfinished batches. A list shows a hundred batches, and each may have ten
+// thousand chunks: of each batch only its leased chunks, which are as few as workers have slots, and the first of the
+// others are read.
 
 const CHUNKS_LOOKED_AT_MAX = 32
-/** The terms of one statement. */
+/** The number of batches in one statement. */
 const BATCHES_AT_ONCE = 100
 
 const LEASED_GROUP = ['batch_id', 'state', 'parked_reason', 'model', 'worker_id'] as const
@@ -319,8 +320,8 @@ export async function countLeased(
 }
 
 /**
- * The journal parts of an open chunk, spans of journal blobs, in the order in which they were written. A journal that no
- * open chunk needs is marked for deletion in the transaction that seals the last chunk.
+ * The journal parts of an open chunk, spans of journal blobs, in the order of writing. A journal that no open chunk
+ * needs is marked for deletion in the transaction that seals the last chunk.
  */
 export async function listJournalParts(db: Reader, batch_id: string, idx: number): Promise<JournalPartRow[]> {
   return await selectRows(db, 'journal_parts', { batch_id, idx })
@@ -329,7 +330,7 @@ export async function listJournalParts(db: Reader, batch_id: string, idx: number
     .execute()
 }
 
-/** Drops the journal parts of a chunk, or only those in the blobs `only`, and marks blobs without parts for deletion. */
+/** Deletes a chunk's journal parts, or those in the blobs `only`, and marks blobs without parts for deletion. */
 export async function dropJournal(
   tx: Writer,
   batch_id: string,
@@ -344,8 +345,8 @@ export async function dropJournal(
   let unneeded = dropped.map((row) => row.journal_blob)
   const shared = await stillNeeded(tx, unneeded)
   if (shared.size > 0) {
-    // Another chunk of the same journal may be sealed at the same time: the transaction that gets the lock second sees
-    // that the parts of the first are gone, and deletes the journal.
+    // Another chunk of the same journal may be sealed at the same time: the transaction that gets the lock second finds
+    // no parts of the first, and deletes the journal.
     await lockBlobs(tx, [...shared])
     for (const key of await stillNeeded(tx, [...shared])) unneeded = unneeded.filter((one) => one !== key)
   }
@@ -361,14 +362,14 @@ async function stillNeeded(tx: Writer, keys: readonly string[]): Promise<Set<str
   return new Set(needed.map((row) => row.journal_blob))
 }
 
-/** In the order in which they were sealed, the one that `after` lies in first. */
+/** Sealed chunks in the order of sealing, from the chunk that contains `after`. */
 export async function listSealedChunks(
   db: Reader,
   { project_id, after, until, limit }: AuditWindow,
 ): Promise<AuditRows<SealedChunkRow>> {
   const line = parseLineRequestId(after.id)
   const first = line && (await readChunkOfLine(db, line.batchId, line.line))?.first_line
-  // A call has the time of its ID in common with batches; nothing comes behind the last place of a millisecond.
+  // A call's ID shares its time with batch IDs; LAST_OF_MS sorts after every ID of a millisecond.
   const batch = line?.batchId ?? (after.id === LAST_OF_MS ? LAST_OF_MS : after.id.replace('req_', 'batch_'))
   const some = db
     .selectFrom('chunks')

@@ -4,9 +4,9 @@ import { deleteRows, insertOnce, NOW, putRows, selectRows } from './rows.ts'
 import type { Reader, Writer } from './store.ts'
 
 /**
- * `audit_ms`: how long its service keeps audit records. `frozen`: why no service may run on it. `installation`: what
- * tells its metrics from those of other databases. `master_key`: the ID of the key that wraps its keys and secrets. `move_progress`: how far `migrate-data` has come. `swept_at`: when a worker
- * last started a sweep (Unix ms).
+ * The properties. `audit_ms`: the retention of audit records. `frozen`: the reason why no service may run on the
+ * database. `installation`: an ID of the database in metrics. `master_key`: the ID of the key that wraps keys and
+ * secrets. `move_progress`: the progress of `migrate-data`. `swept_at`: the start of the last sweep (Unix ms).
  */
 type PropertyName = 'audit_ms' | 'frozen' | 'installation' | 'master_key' | 'move_progress' | 'swept_at'
 
@@ -19,12 +19,12 @@ export async function writeProperty(tx: Writer, name: PropertyName, value: strin
   await putRows(tx, 'database_properties', [{ name, value }], ['value'])
 }
 
-/** Does nothing if the property exists. */
+/** Inserts a property; no change if it exists. */
 export async function writePropertyOnce(tx: Writer, name: PropertyName, value: string): Promise<void> {
   await insertOnce(tx, 'database_properties', { name, value })
 }
 
-/** True for one caller in each interval of `every_ms`, by the clock of the database. */
+/** Claims an interval of `every_ms` by the clock of the database: true for one caller in each. */
 export async function claimInterval(tx: Writer, name: 'swept_at', every_ms: number): Promise<boolean> {
   const taken = await tx
     .insertInto('database_properties')
@@ -33,7 +33,7 @@ export async function claimInterval(tx: Writer, name: 'swept_at', every_ms: numb
       conflict
         .column('name')
         .doUpdateSet((eb) => ({ value: eb.ref('excluded.value') }))
-        // One that lies ahead was written while the clock was.
+        // A time ahead of the clock was written while the clock was wrong.
         .where(
           sql<boolean>`CAST(database_properties.value AS bigint) NOT BETWEEN ${NOW} - ${every_ms} + 1 AND ${NOW}`,
         ),

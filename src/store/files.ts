@@ -1,6 +1,6 @@
-// Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again. A file ends at
-// its `expires_at`, or when the last unfinished batch that reads it has ended, whichever is later. It is deleted for its
-// users from that moment on: whatever users read goes through `visibleFiles` or `readVisibleResults`, and maintenance only
+// Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again. A file ends
+// at its `expires_at`, or when the last unfinished batch that reads it has ended, whichever is later. It is deleted for
+// its users from that moment on: users' reads go through `visibleFiles` or `readVisibleResults`, and maintenance only
 // frees the space afterwards.
 import { type ExpressionBuilder, sql } from 'kysely'
 import type { ByteRange } from '../blobs/blobs.ts'
@@ -41,7 +41,7 @@ function isRead({ exists, selectFrom }: ExpressionBuilder<Schema, 'files'>) {
   )
 }
 
-/** The same as findFile. Throws content_not_kept for one whose content was destroyed because it is not kept. */
+/** The project's file, as findFile returns it. Throws content_not_kept if retention has deleted its content. */
 export async function readFile(
   db: Reader,
   project_id: string,
@@ -67,14 +67,14 @@ export async function findFile(
   return await visibleFiles(db, project_id, now).selectAll().where('id', '=', id).executeTakeFirst()
 }
 
-/** By ID: until when users see these files (Unix ms). */
+/** The end of files for their users (Unix ms), by ID. */
 export async function readExpiries(db: Reader, ids: readonly string[]): Promise<Map<string, number>> {
   if (ids.length === 0) return new Map()
   const rows = await selectRows(db, 'files', { id: ids }).select(['id', 'expires_at', 'deleted_at']).execute()
   return new Map(rows.map(({ id, expires_at, deleted_at }) => [id, deleted_at ?? expires_at]))
 }
 
-/** How large the index of the project's file is; 0 where there is none. */
+/** Bytes of the index of the project's file; 0 without an index. */
 export async function readIndexBytes(
   db: Reader,
   project_id: string,
@@ -89,7 +89,7 @@ export async function readIndexBytes(
   return row?.bytes ?? 0
 }
 
-/** The content of a batch's input, or the index of its custom_ids, for its users; workers read it to the end of the batch (readBatchInput). */
+/** The content of a batch's input, or its index of custom_ids, for users; for workers there is readBatchInput. */
 export async function readVisibleInput(
   db: Reader,
   { project_id, input_file_id }: Pick<BatchRow, 'project_id' | 'input_file_id'>,
@@ -105,8 +105,8 @@ export async function readVisibleInput(
 }
 
 /**
- * The place of the lines of a chunk: in the input of its batch, or in a blob of its own as long as the batch gathers requests.
- * Undefined where it is deleted.
+ * The location of a chunk's lines: in the input of its batch, or in a blob of its own while the batch gathers requests.
+ * Undefined if it is deleted.
  */
 export async function placeOfLines(
   db: Reader,
@@ -118,7 +118,7 @@ export async function placeOfLines(
   return content && { blob: content, range: { start, end } }
 }
 
-/** The results of a sealed chunk, for users; undefined where it has none, or where their file was deleted or has expired. */
+/** The results of a sealed chunk, for users; undefined if it has none, or if their file was deleted or has expired. */
 export async function readVisibleResults(
   db: Reader,
   { batch_id, output_blob, error_blob }: Pick<ChunkRow, 'batch_id' | 'output_blob' | 'error_blob'>,
@@ -144,24 +144,24 @@ export async function readVisibleResults(
     .executeTakeFirst()
 }
 
-/** The column `errors`, read. */
+/** Reads the column `errors`. */
 export function fileProblems(errors: string): FileProblem[] {
   return JSON.parse(errors)
 }
 
-/** The source of the lines of a file: the rows of a table, or the failed lines of a batch. */
+/** The source of a file's lines: the rows of a table, or the failed lines of a batch. */
 export type MadeOf =
   | { file_id: string; table: BatchTable }
   | { batch_id: string; which: Omit<RetryBatch, 'completion_window' | 'webhook' | 'output_url'> }
 
-/** Where the content of an input comes from, and how much of it is here. */
+/** The source of an input's content, and the parts of it that are stored. */
 export interface FileSource {
-  /** In a bucket; empty where its lines are made. */
+  /** The URL in a bucket; empty for a file whose lines are made. */
   url: string
   made?: MadeOf
-  /** The version of the content that is fetched; null until the object has been looked at. */
+  /** The version of the fetched content; null until the object's head has been read. */
   etag: string | null
-  /** The blobs of the parts that have been fetched, in their order; none once the file has its content. */
+  /** The blobs of the fetched parts, in order; empty once the file has its content. */
   parts: { blob: string; bytes: number }[]
 }
 
@@ -179,7 +179,7 @@ export async function updateFetched(
   return await changesRow(pending.set({ ...fetched, source: JSON.stringify(source) }))
 }
 
-/** The same as readFile; until the transaction ends, the file cannot be deleted. */
+/** Reads a file as readFile does, and locks it against deletion until the transaction ends. */
 export async function lockInputFile(
   tx: Writer,
   project_id: string,
@@ -190,7 +190,7 @@ export async function lockInputFile(
   return (await file.executeTakeFirst()) ?? (await readFile(tx, project_id, id, now))
 }
 
-/** The same as readFileRow; the row is locked until the end of the transaction. */
+/** The row of a file, deleted or not, locked until the end of the transaction. */
 export async function lockFileRow(tx: Writer, id: string): Promise<FileRow | undefined> {
   return await selectRows(tx, 'files', { id }).selectAll().forNoKeyUpdate().executeTakeFirst()
 }
@@ -210,7 +210,7 @@ export async function listFiles(
   return await listed(files, 'id', page, wordsIn(['id', 'filename'], search))
 }
 
-/** The size of a file that gathers requests. */
+/** Sets the size of a file that gathers requests. */
 export async function extendFile(
   tx: Writer,
   id: string,
@@ -219,12 +219,12 @@ export async function extendFile(
   await updateRows(tx, 'files', { id }).set(to).execute()
 }
 
-/** Gives a file that has gathered its lines its content, also where a caller has deleted it: its batch needs it to the end. */
+/** Stores the content of a file that has gathered its lines, even of a deleted file, which its batch needs. */
 export async function fillFile(tx: Writer, id: string, content_blob: string): Promise<void> {
   await updateRows(tx, 'files', { id }).set({ content_blob }).execute()
 }
 
-/** pending → processed. False when the file was deleted or validated meanwhile. */
+/** Moves a file from pending to processed. False when the file was deleted or validated meanwhile. */
 export async function markProcessed(
   tx: Writer,
   id: string,
@@ -234,7 +234,7 @@ export async function markProcessed(
   return await changesRow(pending.set({ status: 'processed', ...found }))
 }
 
-/** Puts an index in the place of a damaged one. False when the file was deleted or its index replaced meanwhile. */
+/** Replaces a damaged index. False when the file was deleted or its index replaced meanwhile. */
 export async function replaceIndex(
   tx: Writer,
   id: string,
@@ -245,7 +245,7 @@ export async function replaceIndex(
   return await changesRow(current.set({ index_blob }))
 }
 
-/** pending → error. False when the file was deleted or validated meanwhile. */
+/** Moves a file from pending to error. False when the file was deleted or validated meanwhile. */
 export async function markInvalid(
   tx: Writer,
   id: string,
@@ -260,7 +260,7 @@ export async function markDeleted(tx: Writer, id: string, now: number): Promise<
   return await changesRow(updateRows(tx, 'files', { id, deleted_at: null }).set({ deleted_at: now }))
 }
 
-/** Its content is not kept: the file ends at `at` (Unix ms), if it does not end before. */
+/** Ends a file whose content is not kept at `at` (Unix ms), unless it ends before. */
 export async function expireFile(tx: Writer, id: string, at: number): Promise<void> {
   await updateRows(tx, 'files', { id })
     .set({
@@ -270,7 +270,7 @@ export async function expireFile(tx: Writer, id: string, at: number): Promise<vo
     .execute()
 }
 
-/** Whether an unfinished batch has lines that are made of the rows of this table. */
+/** Whether an unfinished batch makes its lines from the rows of this table. */
 export async function isTableRead(db: Reader, project_id: string, table_id: string): Promise<boolean> {
   const made = await db
     .selectFrom('batches')

@@ -1,5 +1,5 @@
-// Money: the entries of the ledger, which are never changed or deleted; what lines have reserved and may still cost;
-// and the sums that reconciliation compares.
+// Money: the entries of the ledger, which are never changed or deleted; reservations and projected spend of lines; and
+// the sums that reconciliation compares.
 import { sql } from 'kysely'
 import { recordOf } from '../domain/json-record.ts'
 import type { Spend } from '../domain/money.ts'
@@ -15,7 +15,7 @@ type ChunkKey = Pick<ChunkRow, 'batch_id' | 'idx'>
 
 const AMOUNTS = ['cost_nanos', 'tokens', 'requests'] as const
 
-/** Adds to reservations; each key occurs once in `rows`. A negative amount releases lines that will not be sent. */
+/** Adds to reservations, each key once in `rows`. A negative amount releases lines that will not be sent. */
 export async function addReservations(tx: Writer, rows: readonly ReservationRow[]): Promise<void> {
   await addRows(tx, 'reservations', rows, AMOUNTS)
 }
@@ -32,7 +32,7 @@ export async function reduceReservation(
     .execute()
 }
 
-/** For a chunk that is sealed, parked or requeued. */
+/** Deletes the reservations of a chunk that is sealed, parked or requeued. */
 export async function deleteReservations(tx: Writer, chunk: ChunkKey): Promise<void> {
   await deleteRows(tx, 'reservations', { batch_id: chunk.batch_id, idx: chunk.idx }).execute()
 }
@@ -50,15 +50,15 @@ export async function deleteReservationsOfWorker(tx: Writer, worker_id: string):
 // Projected spend: the most that the unfinished lines of open batches may cost, in a row per model, and in one more per named
 // entity and model.
 
-/** `rows`: those of all entities together, and those of named entities; each key occurs once. */
+/** Inserts projections: of all entities together, and of named entities; each key once in `rows`. */
 export async function insertProjectedSpend(tx: Writer, rows: readonly ProjectedSpendRow[]): Promise<void> {
   for (const some of slices(rows)) await insertProjections(some).execute(tx)
 }
 
-/** Written by hand: a batch has thousands of these, and a query builder's nodes cost more than the rows. */
+/** Inserts a batch's thousands of projections by plain SQL, since nodes of a query builder cost more than the rows. */
 function insertProjections(rows: readonly ProjectedSpendRow[]) {
   const { batch_id, project_id, key_id } = rows[0]!
-  // Between two rows, whose names are bound, stand the amounts of the first; they are numbers of ours.
+  // The numbers are literals between the bound names of two rows.
   const parts = rows.flatMap(({ cost_nanos, tokens, requests }) => [
     ', ',
     `, ${cost_nanos}, ${tokens}, ${requests}), (`,
@@ -82,8 +82,8 @@ function insertProjections(rows: readonly ProjectedSpendRow[]) {
 type ProjectedKey = Pick<ProjectedSpendRow, 'entity' | 'model'>
 
 /**
- * Reduces a batch's projected spend by that of finished lines. The projection of a batch is rounded otherwise than that of
- * its lines, so a difference may be below zero. To be called with the batch's row locked.
+ * Reduces a batch's projected spend by that of finished lines; the caller has locked the batch's row. The projection of
+ * a batch is rounded otherwise than that of its lines, so a difference may be below zero.
  */
 export async function reduceProjectedSpend(
   tx: Writer,
@@ -96,17 +96,17 @@ export async function reduceProjectedSpend(
       .execute()
 }
 
-/** For a batch that has ended. */
+/** Deletes the projected spend of a batch that has ended. */
 export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promise<void> {
   await deleteRows(tx, 'batch_projected_spend', { batch_id }).execute()
 }
 
-// Both kinds of amounts, summed for limits.
+// Reserved and projected amounts, summed for limits.
 
 export type EntitySpend = Spend & { entity: string; model: string }
 export type KeySpend = Spend & { key_id: string; model: string }
 
-/** The amounts that are reserved, or projected, for each of these entities; entities without any are left out. */
+/** The amounts that are reserved, or projected, by entity and model; entities without any are absent. */
 export async function amountsByEntity(
   db: Reader,
   table: 'reservations' | 'batch_projected_spend',
@@ -124,13 +124,13 @@ export async function amountsByEntity(
   return sums
 }
 
-/** The same for each key of the project, whatever the entities. */
+/** The amounts that are reserved, or projected, by API key of the project, over all entities. */
 export async function amountsByKey(
   db: Reader,
   table: 'reservations' | 'batch_projected_spend',
   project_id: string,
 ): Promise<KeySpend[]> {
-  // Those of entities are in the others.
+  // The projections of named entities are included in those with an empty entity.
   const match = table === 'reservations' ? { project_id } : { project_id, entity: '' }
   return await selectRows(db, table, match)
     .select(['key_id', 'model', ...AMOUNTS.map((name) => exactSum(name).as(name))])
@@ -149,18 +149,18 @@ export async function sumQueuedTokens(db: Reader, project_id: string): Promise<M
 
 const HOUR_MS = 3_600_000
 
-/** The need that open batches which may send lines now still have of each model, by the hour of their deadlines. */
+/** The demand for a model of open batches, by the hour of their deadlines. */
 export interface HourOfDemand {
   model: string
-  /** The first deadline in that hour (Unix ms). */
+  /** The first deadline in the hour (Unix ms). */
   deadline: number
-  /** When they may send, Unix ms: now, or in an hour to come. */
+  /** The time from which lines may be sent, Unix ms: now, or in a later hour. */
   begins: number
   lines: number
   tokens: number
 }
 
-/** Of batches that may send before `until`, in the order of models, hours, and when they may. */
+/** The demand of batches whose lines may be sent before `until`, ordered by model, hour and start. */
 export async function listDemand(db: Reader, now: number, until: number): Promise<HourOfDemand[]> {
   const hour = sql<number>`expires_at / ${sql.lit(HOUR_MS)}`
   const begins = sql<number>`CASE WHEN start_after > ${sql.lit(now)} THEN start_after ELSE ${sql.lit(now)} END`
@@ -182,7 +182,7 @@ export async function listDemand(db: Reader, now: number, until: number): Promis
 
 // Sums over the ledger and the usage tables, for reconciliation: each is computed from different rows.
 
-/** In the order of their IDs, `limit` at a time; of one project, or of all projects. */
+/** Batches of one project or of all, ordered by ID, in pages of `limit`. */
 export function batchPages(db: Reader, project_id: string | undefined, limit: number) {
   const batches = db.selectFrom('batches').selectAll().orderBy('id').limit(limit)
   const some = project_id === undefined ? batches : batches.where('project_id', '=', project_id)
@@ -211,7 +211,7 @@ export async function settledLines(
   return await selectRows(db, 'ledger_entries', of).select(settledSums()).executeTakeFirstOrThrow()
 }
 
-/** Keyed by `day entity`; sums over all entities have an empty entity. */
+/** Sums by `day entity`; sums over all entities have an empty entity. */
 export type BookSums = Map<string, BookSum>
 
 /** The settled lines of each entity on each day, from the ledger. */
@@ -244,7 +244,7 @@ export async function usageByEntityAndDay(db: Reader, project_id: string): Promi
   )
 }
 
-/** The spend that limits on whole projects read; `lines` is 0, for the table does not count them. */
+/** The spend that limits on whole projects read; `lines` is 0, since the table does not count them. */
 export async function spentByDay(db: Reader, project_id: string): Promise<BookSums> {
   const rows = await selectRows(db, 'project_days', { project_id })
     .select(['day', exactSum('tokens').as('tokens'), exactSum('cost_nanos').as('cost_nanos')])
@@ -253,7 +253,7 @@ export async function spentByDay(db: Reader, project_id: string): Promise<BookSu
   return new Map(rows.map(({ day, tokens, cost_nanos }) => [`${day} `, { lines: 0, tokens, cost_nanos }]))
 }
 
-/** Chunks of a project that have a reservation although no worker has leased them. */
+/** Chunks of a project with a reservation but without a lease. */
 export async function strayReservations(
   db: Reader,
   project_id: string,
@@ -268,7 +268,7 @@ export async function strayReservations(
     .select(['reservations.batch_id', 'reservations.idx'])
     .where('reservations.project_id', '=', project_id)
     .where((eb) => eb.or([eb('chunks.state', 'is', null), eb('chunks.state', '!=', 'leased')]))
-    // The reservations of lines at a batch API have an index that no chunk has.
+    // Lines at a batch API have reservations under an index that no chunk has.
     .where(({ not, exists, selectFrom }) =>
       not(
         exists(

@@ -25,7 +25,7 @@ export async function insertLimit(tx: Writer, limit: LimitRow): Promise<void> {
 
 export type LimitChange = Partial<Pick<LimitRow, 'amount' | 'action' | 'description' | 'notify_at'>>
 
-/** Undefined when there is no such limit. */
+/** Changes a limit; undefined when there is no such limit. */
 export async function updateLimit(
   tx: Writer,
   project_id: string,
@@ -35,13 +35,13 @@ export async function updateLimit(
   const known = await lockRow(tx, 'limits', { id, project_id })
   if (!known || Object.keys(change).length === 0) return known
   await changed(tx, project_id)
-  // Another cap is announced anew.
+  // A changed amount announces its thresholds again.
   if (change.amount !== undefined && change.amount !== known.amount)
     await deleteRows(tx, 'limit_crossings', { limit_id: id }).execute()
   return await updateRows(tx, 'limits', { id }).set(change).returningAll().executeTakeFirstOrThrow()
 }
 
-/** False when there is no such limit. */
+/** Deletes a limit. False when there is no such limit. */
 export async function deleteLimit(tx: Writer, project_id: string, id: string): Promise<boolean> {
   if (!(await changesRow(deleteRows(tx, 'limits', { id, project_id })))) return false
   await changed(tx, project_id)
@@ -63,7 +63,7 @@ export async function listLimits(
   ])
 }
 
-/** 0 for a project that never had a limit. */
+/** The version of a project's limits; 0 for a project that never had a limit. */
 export async function readLimitVersion(db: Reader, project_id: string): Promise<number> {
   return (await versionOf(db, project_id).executeTakeFirst())?.version ?? 0
 }
@@ -73,9 +73,9 @@ function versionOf(db: Reader, project_id: string) {
 }
 
 /**
- * Until when a chunk is parked that was to wait until `runAt` for limits of this version: not at all, if the limits
- * have changed. Locks the row that each change of a limit changes first, so that either the change sees the parked
- * chunk, or this function sees the change.
+ * The end of the parking of a chunk that waits until `runAt` for limits of this version: 0 if the limits have changed.
+ * Locks the row that each change of a limit changes first, so that either the change sees the parked chunk, or this
+ * function sees the change.
  */
 export async function overLimitUntil(
   tx: Writer,
@@ -89,26 +89,26 @@ export async function overLimitUntil(
 
 export interface LimitQuery {
   project_id: string
-  /** The named entities that work is for. */
+  /** The named entities of the work. */
   entities: readonly string[]
   entity_types: readonly string[]
-  /** The keys of those who asked for it. */
+  /** The API keys that created the work. */
   key_ids: readonly string[]
   models: readonly string[]
-  /** Only limits of this action. */
+  /** The only action of the limits; absent: any. */
   action?: LimitAction
 }
 
 type Named = Pick<LimitRow, 'scope' | 'subject'>
 
-/** The limits that count work of one of these models for any of these entities or keys, or for the project, ordered by ID. */
+/** The limits that count work of these models for these entities or keys, or for the project, ordered by ID. */
 export async function matchingLimits(db: Reader, wanted: LimitQuery, isLocked = false): Promise<LimitRow[]> {
   const names = [
     ...wanted.entities.map((subject): Named => ({ scope: 'entity', subject })),
     ...wanted.entity_types.map((subject): Named => ({ scope: 'entity_type', subject })),
     ...wanted.key_ids.map((subject): Named => ({ scope: 'key', subject })),
   ]
-  // Each once: every slice finds the limits of the project.
+  // Every slice finds the limits of the project, so they are merged by ID.
   const byId = new Map<string, LimitRow>()
   for (const some of names.length === 0 ? [names] : slices(names)) {
     const query = matching(db, wanted, some)
@@ -118,8 +118,8 @@ export async function matchingLimits(db: Reader, wanted: LimitQuery, isLocked = 
 }
 
 /**
- * The same, locked until the transaction ends: of two transactions that check the same limit, the second sees the
- * reservations of the first. All transactions lock limits in the order of their IDs.
+ * The matching limits, locked until the transaction ends: of two transactions that check the same limit, the second
+ * sees the reservations of the first. All transactions lock limits in the order of their IDs.
  */
 export async function lockMatchingLimits(tx: Writer, wanted: LimitQuery): Promise<LimitRow[]> {
   return await matchingLimits(tx, wanted, true)
@@ -128,7 +128,7 @@ export async function lockMatchingLimits(tx: Writer, wanted: LimitQuery): Promis
 function matching(db: Reader, { project_id, models, action }: LimitQuery, names: readonly Named[]) {
   const query = selectRows(db, 'limits', { project_id })
     .selectAll()
-    // Only this is searched by index: the limits of one project may be as many as its entities.
+    // The search by index is limited to subjects: a project may have as many limits as entities.
     .where('subject', 'in', ['', ...names.map(({ subject }) => subject)])
     .where('model', 'in', ['', ...models])
     .where((eb) =>
@@ -146,7 +146,7 @@ function matching(db: Reader, { project_id, models, action }: LimitQuery, names:
         ),
       ]),
     )
-    // Not by the bare ID, whose index would be read in its order from end to end.
+    // An order by the bare ID would make the database read that index from end to end.
     .orderBy(sql`id || ''`)
   return action === undefined ? query : query.where('action', '=', action)
 }
@@ -156,9 +156,9 @@ async function changed(tx: Writer, project_id: string): Promise<void> {
   await wakeOverLimit(tx, project_id)
 }
 
-// Thresholds of limits that were crossed: each is announced once per window, entity and amount.
+// Crossed thresholds of limits: each is announced once per window, entity and amount.
 
-/** The thresholds that this limit and entity crossed in this window. */
+/** The thresholds that a limit and entity crossed in a window. */
 export async function crossedBefore(
   tx: Writer,
   key: Pick<CrossingRow, 'limit_id' | 'entity' | 'window_start'>,
@@ -167,7 +167,7 @@ export async function crossedBefore(
   return rows.map((row) => row.threshold)
 }
 
-/** False if the crossing is recorded already. */
+/** Records a crossing. False if it is recorded already. */
 export async function insertCrossing(tx: Writer, row: CrossingRow): Promise<boolean> {
   return await insertOnce(tx, 'limit_crossings', row)
 }

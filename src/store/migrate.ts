@@ -1,5 +1,5 @@
-// Brings a database to this program's schema. Each migration creates what schema.ts marks with its number, the same for
-// every database. In a new database the first one creates everything.
+// Migrates a database to this program's schema. Each migration adds the parts that schema.ts marks with its number, the
+// same for every database. In a new database the first one creates everything.
 
 import { isDeepStrictEqual } from 'node:util'
 import { type ColumnDefinitionBuilder, type CreateTableBuilder, type Kysely, sql } from 'kysely'
@@ -7,7 +7,7 @@ import { type Migration, Migrator } from 'kysely/migration'
 import { type Column, type Columns, INDEXES, type Index, type Schema, TABLES } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
-/** Error code of PostgreSQL. */
+/** PostgreSQL's error code for a missing table. */
 const UNDEFINED_TABLE = '42P01'
 
 /** Tables and indexes, marked with the numbers of the migrations that add them. */
@@ -19,11 +19,11 @@ interface Program {
 
 interface Step {
   name: string
-  /** Run once the columns, tables and indexes of the migration are there. */
+  /** Statements that run after the columns, tables and indexes of the migration were added. */
   statements?: readonly string[]
 }
 
-/** The migrations in their order, from number 1: the first makes the schema of version 1.0.0. */
+/** The migrations in order, from number 1, which makes the schema of version 1.0.0. */
 export const MIGRATIONS: readonly Step[] = [{ name: 'tables' }]
 
 const PROGRAM: Program = { migrations: MIGRATIONS, tables: TABLES, indexes: INDEXES }
@@ -50,7 +50,7 @@ function migrationsOf({ migrations, tables, indexes }: Program): Record<string, 
   )
 }
 
-/** Numbers of migrations. */
+/** The numbers of the migrations that add a part. */
 interface Added {
   first: number
   last: number
@@ -60,7 +60,7 @@ function isAdded(since = 1, { first, last }: Added): boolean {
   return since >= first && since <= last
 }
 
-/** Makes what these migrations add of a table. */
+/** Adds the parts of a table that some migrations add. */
 async function bringTable(
   db: Kysely<unknown>,
   name: string,
@@ -69,7 +69,7 @@ async function bringTable(
 ): Promise<void> {
   const added = Object.entries(columns).filter(([, { traits }]) => isAdded(traits.since, addedBy))
   if (Object.values(columns).some(({ traits }) => (traits.since ?? 1) < addedBy.first)) {
-    // SQLite adds one column in a statement.
+    // A statement of SQLite adds one column.
     for (const [column, described] of added)
       await db.schema.alterTable(name).addColumn(column, described.kind, defined(described)).execute()
     return
@@ -95,13 +95,13 @@ function defined({ traits }: Column<unknown>, isKey = false) {
   }
 }
 
-/** Kysely's builder binds no values into DDL, so the condition of a partial index is text. */
+/** Creates an index. Kysely's builder binds no values into DDL, so the condition of a partial index is text. */
 async function makeIndex(db: Kysely<unknown>, name: string, { table, on, where }: Index): Promise<void> {
   const condition = where === undefined ? sql`` : sql.raw(` WHERE ${where}`)
   await sql`CREATE INDEX ${sql.id(name)} ON ${sql.table(table)} (${sql.raw(on)})${condition}`.execute(db)
 }
 
-/** The names of the migrations that were run; none in a new database. */
+/** The names of the completed migrations; none in a new database. */
 async function migrationsRun(db: Kysely<Schema>): Promise<string[]> {
   try {
     const { rows } = await sql<{ name: string }>`SELECT name FROM kysely_migration ORDER BY name`.execute(db)
@@ -118,7 +118,7 @@ async function migrationsRun(db: Kysely<Schema>): Promise<string[]> {
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */
 export async function migrate(db: Kysely<Schema>, program = PROGRAM): Promise<void> {
   const all = migrationsOf(program)
-  // The migrator first reads the columns of every table, which most starts need not wait for.
+  // Most starts have nothing to migrate, and Kysely's migrator first reads the columns of every table.
   if (isDeepStrictEqual(await migrationsRun(db), Object.keys(all))) return
   const migrator = new Migrator({ db, provider: { getMigrations: async () => all } })
   const { error } = await migrator.migrateToLatest()

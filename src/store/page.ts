@@ -1,21 +1,21 @@
-// A page of a list: IDs sort by time, so they order it and mark where the next page begins. One page costs little
-// however long the list is: its conditions are searched by index, or so many rows are looked at and no more.
+// Pages of a list: IDs sort by time, so they order it and mark the next page's beginning. One page costs little however
+// long the list is: its conditions are searched by index, or the number of examined rows is bounded.
 import { type RawBuilder, type ReferenceExpression, type SelectQueryBuilder, sql } from 'kysely'
 
-/** About 7 ms in SQLite, which runs in the thread of the API. */
+/** The limit of examined rows, some 7 ms in SQLite, which runs in the thread of the API. */
 export const ROWS_LOOKED_AT_MAX = 5_000
 
 export interface Page {
   limit: number
-  /** `desc`, newest first, if not given. */
+  /** The order of IDs; `desc`, newest first, by default. */
   order?: 'asc' | 'desc'
-  /** Only what follows the object with this ID, in that order. */
+  /** The ID after which the page begins, in the page's order. */
   behind?: string | undefined
-  /** A column that comes before the ID in the order, and its value where the page begins. */
+  /** A column that precedes the ID in the order, and its value where the page begins. */
   by?: { column: string; value: string | number | undefined }
 }
 
-/** Where a list in the order of a column goes on: an ID, and the value that the column had. */
+/** The cursor of a list that is ordered by a column: an ID, and the value that the column had. */
 export function cursorAt(id: string, value: string | number): string {
   return `${id}:${value}`
 }
@@ -27,13 +27,13 @@ export function cursorId(cursor: string | undefined): string | undefined {
 
 export interface Listed<Row> {
   rows: Row[]
-  /** Set where fewer rows than `limit` matched among those that were looked at: the list goes on behind this cursor. */
+  /** The cursor after the last examined row, if there are fewer than `limit` matches but more rows; else null. */
   lookedTo: string | null
 }
 
 /**
- * `query` has conditions that an index serves in the order of `id`, and no others; those that none serves are in `filter`,
- * where one that is false does not apply.
+ * A page of a list. `query` has only conditions that an index serves in the order of `id`; the others are in `filter`,
+ * where `false` stands for an absent one.
  */
 export async function listed<DB, TB extends keyof DB, O>(
   query: SelectQueryBuilder<DB, TB, O>,
@@ -70,7 +70,7 @@ function onPage<DB, TB extends keyof DB, O>(
   return some.where(beside(id, page, order === 'asc' ? '>' : '<', { last: behind, value: by?.value ?? '' }))
 }
 
-/** On which side of a row others lie. */
+/** The condition for the rows on one side of a row. */
 function beside(
   id: string,
   { by }: Page,
@@ -81,7 +81,7 @@ function beside(
   return sql<boolean>`(${sql.ref(by.column)}, ${sql.ref(id)}) ${sql.raw(operator)} (${value}, ${last})`
 }
 
-/** All rows in pages of `limit`: `read` reads the rows behind one, or the first ones. The last page may be empty. */
+/** All rows in pages of `limit`: `read` returns the rows after a given one. The last page may be empty. */
 export async function* pagesOf<Row>(
   limit: number,
   read: (last: Row | undefined) => Promise<Row[]>,
@@ -94,26 +94,26 @@ export async function* pagesOf<Row>(
   }
 }
 
-/** In place of the ID: behind all of that millisecond. */
+/** The ID of a position after all rows of a millisecond. */
 export const LAST_OF_MS = 'z'
 
-/** A place in the audit log: when a call was answered or a chunk sealed (Unix ms), and the ID of the call or line. */
+/** A position in the audit log: the time of an answer or a sealing (Unix ms), and the ID of the call or line. */
 export interface AuditPosition {
   at: number
   id: string
 }
 
-/** The part of the audit log that one query reads: at most `limit` rows behind `after` and before `until`. */
+/** The part of the audit log that one query reads: at most `limit` rows after `after` and before `until`. */
 export interface AuditWindow {
-  /** Null: of all projects. */
+  /** The project of the rows; null: all projects. */
   project_id: string | null
   after: AuditPosition
-  /** Unix ms. */
+  /** The end of the window, Unix ms. */
   until: number
   limit: number
 }
 
-/** `end`: the last place that was looked at, where there may be more behind it; else null. */
+/** Rows of the audit log. `end`: the last examined position if rows may follow it; else null. */
 export interface AuditRows<Row> {
   rows: Row[]
   end: AuditPosition | null

@@ -1,6 +1,6 @@
-// Batches and models that are paused, and batches that start later. Their ready chunks are parked until then; leased
-// chunks are parked by their worker; chunks with lines at a batch API are left alone, because it may have answered
-// them. A parked chunk of a batch that ends is closed like any other.
+// Paused batches and models, and batches that start later. Their ready chunks are parked until then; leased chunks are
+// parked by their worker; chunks with lines at a batch API are not parked, because it may have answered them. A parked
+// chunk of a batch that ends is closed like any other.
 import { sql } from 'kysely'
 import { wake } from './chunks.ts'
 import { changesRow, deleteRows, insertOnce, lockRow, selectRows, updateRows } from './rows.ts'
@@ -9,7 +9,7 @@ import type { Reader, Writer } from './store.ts'
 
 type PausedModel = { project_id: string; model: string; paused_at: number }
 
-/** Parks the chunks of a batch that were just made ready, if it or its model is paused, or it starts later. */
+/** Parks a batch's chunks that were just made ready, if it or its model is paused, or it starts later. */
 export async function holdBack(tx: Writer, batch_id: string, now: number): Promise<void> {
   const batch = await selectRows(tx, 'batches', { id: batch_id })
     .select(['project_id', 'paused_at', 'start_after', 'expires_at'])
@@ -36,12 +36,12 @@ export async function pauseBatch(tx: Writer, id: string, now: number): Promise<B
   return batch
 }
 
-/** Resumes the batch; its rate is sampled anew, since no line has ended meanwhile. */
+/** Resumes the batch; its rate is sampled again, since no line has ended meanwhile. */
 export async function resumeBatch(tx: Writer, id: string, now: number): Promise<BatchRow> {
   const batch = await updateRows(tx, 'batches', { id })
     .set((eb) => ({
       paused_at: null,
-      // PostgreSQL takes the type of the column, and would take values alone for text.
+      // PostgreSQL types the expression by the column; bare values would count as text.
       rate_sampled_at: sql<number>`CASE WHEN rate_sampled_at IS NULL THEN rate_sampled_at ELSE ${now} END`,
       rate_lines: eb('completed', '+', eb.ref('failed')),
     }))
@@ -52,17 +52,17 @@ export async function resumeBatch(tx: Writer, id: string, now: number): Promise<
   return batch
 }
 
-/** False if the project had paused the model already. */
+/** Pauses a model. False if the project had paused it already. */
 export async function pauseModel(tx: Writer, paused: PausedModel): Promise<boolean> {
   const isNew = await insertOnce(tx, 'paused_models', paused)
   await parkOfPausedModels(tx, paused.project_id)
   return isNew
 }
 
-/** False if the project had not paused the model. */
+/** Resumes a model. False if the project had not paused it. */
 export async function resumeModel(tx: Writer, project_id: string, model: string): Promise<boolean> {
   if (!(await changesRow(deleteRows(tx, 'paused_models', { project_id, model })))) return false
-  // Chunks of several models are among them: those that still may not go on are parked again by who claims them.
+  // Chunks of several models wake too; the worker that claims one parks it again if another of its models is paused.
   await wakePaused(tx)
     .where('project_id', '=', project_id)
     .where((eb) => eb.or([eb('model', '=', model), eb('model', 'is', null)]))
@@ -88,9 +88,9 @@ export async function listPausedModels(db: Reader, project_id?: string): Promise
 }
 
 /**
- * Until when a chunk is parked whose unfinished lines, all of these models, were paused: `deadline`, or at once if that
- * was resumed meanwhile.
- * Locks what `resumeBatch` and `resumeModel` change, so that they see the chunk parked, or this sees them done.
+ * The end of the parking of a chunk whose unfinished lines, all of these models, were paused: `deadline`, or now if its
+ * batch or model was resumed meanwhile. Locks the rows that `resumeBatch` and `resumeModel` change, so that they see
+ * the parked chunk, or this function sees their change.
  */
 export async function pausedUntil(
   tx: Writer,
@@ -125,6 +125,6 @@ async function parkOfPausedModels(tx: Writer, project_id: string, batch_id?: str
 
 /** Makes parked chunks ready that were paused. */
 function wakePaused(tx: Writer) {
-  // Other lines of a chunk may be paused while a batch API has some.
+  // A chunk parked for a batch API may have paused lines too.
   return wake(tx).where('parked_reason', 'in', ['paused', 'remote_batch'])
 }

@@ -9,12 +9,12 @@ import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow } from './s
 import type { Reader, Writer } from './store.ts'
 import { pendingUploads } from './uploads.ts'
 
-/** Ordered by ID. */
+/** All projects, ordered by ID. */
 export async function listProjects(db: Reader): Promise<ProjectRow[]> {
   return await db.selectFrom('projects').selectAll().orderBy('id').execute()
 }
 
-/** All of them, or the one with the ID `only`. */
+/** A page of projects, or the one with the ID `only`. */
 export async function listProjectsPage(
   db: Reader,
   page: Page & { only: string | null },
@@ -24,7 +24,7 @@ export async function listProjectsPage(
   return await listed(only === null ? all : all.where('id', '=', only), 'id', page)
 }
 
-/** Adds the project, or gives the one that has its name already. */
+/** Inserts the project, or returns the existing one with its name. */
 export async function ensureProject(tx: Writer, project: ProjectRow): Promise<ProjectRow> {
   await insertOnce(tx, 'projects', project)
   return await selectRows(tx, 'projects', { name: project.name }).selectAll().executeTakeFirstOrThrow()
@@ -34,7 +34,7 @@ export async function setPlan(tx: Writer, id: string, plan: string): Promise<voi
   await updateRows(tx, 'projects', { id }).set({ plan }).execute()
 }
 
-// How much of its quotas a project uses.
+// The use of a project's quotas.
 
 /** Locks the project until the transaction ends, so that no other locking transaction adds objects to it. */
 export async function lockProject(tx: Writer, project_id: string): Promise<void> {
@@ -69,7 +69,7 @@ export async function sumOpenBatches(
 
 export type KeyWithProject = ApiKeyRow & { project_name: string; plan: string }
 
-/** The key with its project's name and plan; revoked keys too. */
+/** The key with its project's name and plan; revoked keys are included. */
 export async function readKey(db: Reader, id: string): Promise<KeyWithProject | undefined> {
   return await withProject(db).where('api_keys.id', '=', id).executeTakeFirst()
 }
@@ -79,7 +79,7 @@ export async function listKeys(db: Reader): Promise<KeyWithProject[]> {
   return await withProject(db).orderBy('api_keys.id', 'desc').execute()
 }
 
-/** The keys of one project, or of all. */
+/** A page of the keys of one project, or of all. */
 export async function listKeysPage(
   db: Reader,
   page: Page & { project_id: string | null },
@@ -92,7 +92,7 @@ export async function listKeysPage(
 
 export interface KeyUse {
   id: string
-  /** Unix ms. */
+  /** The time of last use, Unix ms. */
   at: number
 }
 
@@ -100,7 +100,7 @@ export async function recordKeyUses(tx: Writer, uses: readonly KeyUse[]): Promis
   for (const { id, at } of uses) await updateRows(tx, 'api_keys', { id }).set({ last_used_at: at }).execute()
 }
 
-/** Keys of the project that are not revoked; persons and subjects of tokens are not counted. */
+/** The number of a project's keys that are not revoked, without persons and subjects of tokens. */
 export async function countKeys(db: Reader, project_id: string): Promise<number> {
   const { count } = await selectRows(db, 'api_keys', { project_id, revoked_at: null })
     .select((eb) => eb.fn.countAll<number>().as('count'))
@@ -109,7 +109,7 @@ export async function countKeys(db: Reader, project_id: string): Promise<number>
   return Number(count)
 }
 
-/** Adds the identity, and the project where there is none of its name, or sets the identity's scopes. */
+/** Inserts the identity, and the project if none has its name, or sets the identity's scopes. */
 export async function putIdentity(
   tx: Writer,
   project: ProjectRow,
@@ -124,11 +124,11 @@ export interface TokenRevocation {
   /** A subject, in all projects, or the ID of one token. */
   claim: 'sub' | 'jti'
   value: string
-  /** Lists the row; tokens of all projects are refused. */
+  /** The project that lists the row; tokens of all projects are rejected. */
   project_id: string
 }
 
-/** The ID of the row that revokes tokens, and whether it is new. */
+/** Revokes tokens; returns the ID of their row, and whether it is new. */
 export async function revokeTokens(
   tx: Writer,
   { issuer, claim, value, project_id }: TokenRevocation,
@@ -140,7 +140,7 @@ export async function revokeTokens(
   return { id, isFirst: await insertOnce(tx, 'api_keys', { ...row, created: now, revoked_at: now }) }
 }
 
-/** Whether one of these rows is there and revoked. */
+/** Whether one of these rows exists and is revoked. */
 export async function isRevoked(db: Reader, ids: readonly string[]): Promise<boolean> {
   const revoked = selectRows(db, 'api_keys', { id: ids }).select('id').where('revoked_at', 'is not', null)
   return (await revoked.limit(1).executeTakeFirst()) !== undefined
@@ -163,10 +163,10 @@ export async function identitiesAmong(
   return new Map(rows.map(({ id, ...identity }) => [id, identity]))
 }
 
-/** How many revoked keys each project keeps, the newest ones. Identities are kept: a row that is gone would let them in. */
+/** The number of revoked keys that a project keeps. All revoked identities are kept, as a missing row admits them. */
 const REVOKED_KEPT_MAX = 1_000
 
-/** Ends its sessions as well. False when there is no such key or it was revoked before. */
+/** Revokes a key and ends its sessions. False when there is no such key or it was revoked before. */
 export async function revokeKey(tx: Writer, id: string, now: number): Promise<boolean> {
   const revoked = await updateRows(tx, 'api_keys', { id, revoked_at: null })
     .set({ revoked_at: now })
@@ -197,13 +197,13 @@ function withProject(db: Reader) {
     .select(['projects.name as project_name', 'projects.plan as plan'])
 }
 
-// Browsers that are signed in, and one-time links. Tokens are stored as hashes; a row counts until it expires or its
-// key is revoked.
+// Sessions of signed-in browsers, and one-time links. Tokens are stored as hashes; a row is valid until it expires or
+// its key is revoked.
 
-/** A key has so many sessions, and as many links. */
+/** The limit of a key's sessions, and of its links. */
 const OF_KEY_MAX = 20
 
-/** Inserts the session, and removes expired sessions and the oldest ones beyond the bound of the key. */
+/** Inserts the session, and deletes expired sessions and the key's oldest ones beyond its limit. */
 export async function insertConsoleSession(tx: Writer, row: ConsoleSessionRow): Promise<void> {
   await tx.deleteFrom('console_sessions').where('expires', '<=', row.created).execute()
   await insertRow(tx, 'console_sessions', row)
@@ -220,7 +220,7 @@ export async function insertConsoleSession(tx: Writer, row: ConsoleSessionRow): 
 
 type KeyOfSession = KeyWithProject & { session_expires: number }
 
-/** The key behind a session, whether it is revoked or not; undefined when there is no such session any more. */
+/** The key of a session, revoked or not; undefined without a valid session. */
 export async function readConsoleSession(
   db: Reader,
   token_sha256: string,
@@ -242,7 +242,7 @@ export async function readConsoleSession(
     .executeTakeFirst()
 }
 
-/** Whether there is such a link; without a transaction, because no key is needed to ask. */
+/** Whether a one-time link is valid; without a transaction, because a caller without a key may ask. */
 export async function hasConsoleLink(db: Reader, token_sha256: string, now: number): Promise<boolean> {
   const link = await selectRows(db, 'console_sessions', { token_sha256, kind: 'link' })
     .select('key_id')
@@ -251,7 +251,7 @@ export async function hasConsoleLink(db: Reader, token_sha256: string, now: numb
   return link !== undefined
 }
 
-/** Uses up a one-time link; the ID of its key, or undefined when it has expired or was used before. */
+/** Uses up a one-time link; returns the ID of its key, or undefined when it has expired or was used before. */
 export async function takeConsoleLink(
   tx: Writer,
   token_sha256: string,

@@ -1,9 +1,8 @@
-// Batches at batch APIs. The row of such a batch is its durable intent: it is stored before anything is sent, under the
+// Remote batches. The row of a remote batch is its durable intent: it is stored before anything is sent, under the
 // lease of the chunk whose lines it takes, and the worker that claims the chunk next continues from it. Its states and
-// their transitions are in domain/batch.ts; each change here names the state that it starts from.
-//
-// Until it has ended, its chunk is parked. What its lines have reserved is kept meanwhile under an index that no chunk
-// has, so that releasing the reservations of the chunk leaves it alone.
+// transitions are in domain/batch.ts; each change here names the state that it starts from.  Until the remote batch has
+// ended, its chunk is parked. The reservation of its lines is kept meanwhile under an index that no chunk has, so that
+// releasing the reservations of the chunk does not affect it.
 import { sql } from 'kysely'
 import {
   assertRemoteTransition,
@@ -22,12 +21,12 @@ import type { Reader, Writer } from './store.ts'
 type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id' | 'key_id'>
 
 const UNRECORDED: readonly RemoteBatchState[] = UNRECORDED_STATES
-/** The states of unrecorded batches of which no end is known. */
+/** The states of unrecorded batches that are not known to have ended. */
 const UNFINISHED: readonly RemoteBatchState[] = UNRECORDED.filter((state) => state !== 'ended')
 
 /**
- * The projected cost of the lines of a remote batch, which stays reserved while they are there, whether a limit
- * matches or not.
+ * The projected cost of a remote batch's lines, which stays reserved until it is settled, whether a limit matches or
+ * not.
  */
 export type RemoteReservation = [
   entity: string | null,
@@ -39,11 +38,11 @@ export type RemoteReservation = [
 type NewRemoteBatch = Pick<RemoteBatchRow, 'id' | 'model' | 'upstream' | 'created' | 'line_count' | 'day'> & {
   lines: LineRanges
   reservation: RemoteReservation
-  /** The part of it that is reserved for the chunk already. */
+  /** The part of the reservation that the chunk holds already. */
   moved: RemoteReservation
 }
 
-/** Stores the intent. Undefined if the lease is lost: then nothing may be sent. It may be repeated. */
+/** Stores the intent. Undefined if the lease is lost: then nothing may be sent. Repeating it has no further effect. */
 export async function intendRemoteBatch(
   tx: Writer,
   lease: Lease,
@@ -79,7 +78,7 @@ export async function unrecordedBatches(
     .execute()
 }
 
-/** All remote batches that were made of lines of a chunk, as far as they are not forgotten. */
+/** All stored remote batches of a chunk's lines. */
 export async function batchesOfChunk(
   db: Reader,
   { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
@@ -108,7 +107,7 @@ export interface RemoteWork {
   state: RemoteBatchState
   status: string | null
   detail: string | null
-  /** The first of its batches there. */
+  /** The ID of the first such batch at the batch API. */
   remote_id: string | null
   batches: number
   lines: number
@@ -131,7 +130,7 @@ export async function remoteWorkOf(db: Reader, batch_ids: readonly string[]): Pr
     .execute()
 }
 
-/** The IDs among these that belong to batches open at an upstream. */
+/** The given IDs at an upstream that belong to open remote batches. */
 export async function openRemoteIds(
   db: Reader,
   upstream: string,
@@ -145,7 +144,7 @@ export async function openRemoteIds(
 
 type Change = Partial<Omit<RemoteBatchRow, 'id' | 'batch_id' | 'idx' | 'project_id'>>
 
-/** False if the remote batch is in another state by now. */
+/** Changes a remote batch. False if it is in another state by now. */
 export async function changeRemoteBatch(
   tx: Writer,
   id: string,
@@ -157,8 +156,8 @@ export async function changeRemoteBatch(
 }
 
 /**
- * Stores the time, by the database's clock, at which the batch is about to be created. The batch API has just
- * answered, so it is not failing. False without the lease, or in another state.
+ * Stores the time, by the database's clock, at which the batch is about to be created, and clears the batch API's
+ * failure, since it has just answered. False without the lease, or in another state.
  */
 export async function announceCreation(
   tx: Writer,
@@ -178,7 +177,7 @@ export async function announceCreation(
   )
 }
 
-/** Milliseconds since the last attempt to create it, by the database's clock. */
+/** Milliseconds since the last attempt to create the batch, by the database's clock. */
 export async function creationAge(db: Reader, id: string): Promise<number> {
   const row = await selectRows(db, 'remote_batches', { id })
     .select((eb) => eb(NOW, '-', eb.ref('creating_at')).as('age_ms'))
@@ -189,7 +188,7 @@ export async function creationAge(db: Reader, id: string): Promise<number> {
 type RemoteEnd = Pick<RemoteBatchRow, 'status'> &
   Partial<Pick<RemoteBatchRow, 'output_file_id' | 'error_file_id' | 'remote_report' | 'detail'>>
 
-/** Records that it has ended there, and makes its chunk ready, whatever models are available. */
+/** Records the end of a remote batch, and makes its chunk ready, whatever models are available. */
 export async function endRemoteBatch(
   tx: Writer,
   batch: Pick<RemoteBatchRow, 'id' | 'batch_id' | 'idx' | 'state'>,
@@ -198,7 +197,7 @@ export async function endRemoteBatch(
 ): Promise<boolean> {
   const { batch_id, idx } = batch
   assertRemoteTransition(batch.id, batch.state, 'ended')
-  // A worker that parks the chunk sees this end, or the chunk is parked when it is looked at here.
+  // A worker that parks the chunk sees this end, or the parked chunk is seen here.
   const chunk = await lockRow(tx, 'chunks', { batch_id, idx })
   const { numUpdatedRows } = await updateRows(tx, 'remote_batches', { id: batch.id, state: batch.state })
     .set({ detail: null, ...end, state: 'ended', failing_since: null, poll_at: look_at })
@@ -207,7 +206,7 @@ export async function endRemoteBatch(
   return numUpdatedRows > 0n
 }
 
-/** Makes a chunk that was just parked ready at once if one of its batches has ended whose results can be read. */
+/** Makes a chunk that was just parked ready if one of its remote batches has ended with readable results. */
 export async function wakeIfEnded(tx: Writer, chunk: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
   const ended = await selectRows(tx, 'remote_batches', {
     batch_id: chunk.batch_id,
@@ -226,9 +225,9 @@ async function makeReady(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_id
 }
 
 /**
- * Ends the recording of a batch: its answers are committed under the epoch `epoch`, and `returned` is the projected
- * cost of its unanswered lines, which stays reserved for the chunk; the rest of its reservation is released. False
- * if another worker may have claimed the chunk since: that worker records the remaining results. It may be repeated.
+ * Settles a remote batch: its answers are committed under the epoch `epoch`, and `returned` is the projected cost of
+ * its unanswered lines, which stays reserved for the chunk; the rest is released. False if another worker may have
+ * claimed the chunk since: that worker records the remaining results. Repeating it changes nothing.
  */
 export async function settleRemoteBatch(
   tx: Writer,
@@ -239,16 +238,16 @@ export async function settleRemoteBatch(
     answered: number
     cost_nanos: number
     poll_at: number | null
-    /** How it ended, if it was refused. */
+    /** The status of a rejected batch. */
     status?: string
   },
   returned: RemoteReservation = [],
 ): Promise<boolean> {
   const chunk = await lockRow(tx, 'chunks', { batch_id, idx })
-  // A write that takes effect late must not reserve for a chunk that was parked meanwhile.
+  // A delayed write must not reserve for a chunk that was parked meanwhile.
   if (chunk?.epoch !== epoch || (chunk.state !== 'leased' && chunk.state !== 'sealed')) return false
   const row = await lockRow(tx, 'remote_batches', { id })
-  // It was settled under this epoch before: an answer was lost, and its files there may be deleted by now.
+  // An earlier attempt whose response was lost may have settled the batch, and its remote files may be deleted by now.
   if (!row || !UNRECORDED.includes(row.state)) return row !== undefined
   assertRemoteTransition(id, row.state, change.state)
   await updateRows(tx, 'remote_batches', { id })
@@ -278,8 +277,8 @@ export async function settleRemoteBatch(
 }
 
 /**
- * Forgets up to `limit` batches of which nothing is left to do, and whose lines' results are deleted here. Returns their
- * number.
+ * Deletes the rows of up to `limit` batches without remaining work, whose lines' results are deleted here. Returns
+ * their number.
  */
 export async function forgetRemoteBatches(tx: Writer, limit: number): Promise<number> {
   const forgettable = tx
@@ -312,8 +311,8 @@ export async function forgetRemoteBatches(tx: Writer, limit: number): Promise<nu
 }
 
 /**
- * Gives up the remote batches of a sealed chunk, which happens if their results or their input are damaged; batches
- * that have ended there are settled on their own.
+ * Abandons the remote batches of a sealed chunk, whose results or input are damaged; batches that have ended are
+ * settled by other means.
  */
 export async function giveUpRemoteBatches(
   tx: Writer,
@@ -335,7 +334,7 @@ async function releaseKept(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_
   await deleteRows(tx, 'reservations', { batch_id, idx: keptIndex(idx) }).execute()
 }
 
-/** All remote batches, in pages of `limit`, in the order of their IDs. */
+/** All remote batches, ordered by ID, in pages of `limit`. */
 export function remoteBatchPages(db: Reader, limit: number): AsyncGenerator<RemoteBatchRow[]> {
   const rows = db.selectFrom('remote_batches').selectAll().orderBy('id').limit(limit)
   return pagesOf<RemoteBatchRow>(limit, (last) => rows.where('id', '>', last?.id ?? '').execute())
@@ -351,7 +350,7 @@ async function countOf(
     .execute()
 }
 
-/** No chunk has such an index. */
+/** The index for reservations of lines at a batch API, which no chunk has. */
 function keptIndex(idx: number): number {
   return -1 - idx
 }
@@ -367,12 +366,12 @@ function reservationRows(
   }))
 }
 
-// Line numbers in ascending order, as runs of consecutive ones: which lines of a chunk a batch API has.
+// Line numbers of a remote batch in ascending order, as runs of consecutive ones.
 
 /** Pairs of first and last line number. */
 type LineRanges = [first: number, last: number][]
 
-/** `lines` in ascending order. */
+/** The runs of `lines`, which ascend. */
 export function rangesOf(lines: Iterable<number>): LineRanges {
   const ranges: LineRanges = []
   for (const line of lines) {
@@ -383,7 +382,7 @@ export function rangesOf(lines: Iterable<number>): LineRanges {
   return ranges
 }
 
-/** The lines that a batch at a batch API was made of. */
+/** The numbers of a remote batch's lines. */
 export function* linesOf(row: Pick<RemoteBatchRow, 'lines'>): Generator<number> {
   const ranges: LineRanges = JSON.parse(row.lines)
   for (const [first, last] of ranges) for (let line = first; line <= last; line++) yield line
@@ -391,7 +390,7 @@ export function* linesOf(row: Pick<RemoteBatchRow, 'lines'>): Generator<number> 
 
 // When remote batches are polled.
 
-/** Which work is due on a remote batch: one kind waits for no calls of another. */
+/** The kind of work that is due on a remote batch: no kind waits for the calls of another. */
 export type RemoteDuty = 'look' | 'cancel' | 'tidy'
 
 const DUTY = sql<RemoteDuty>`CASE WHEN state <> 'open' THEN 'tidy' WHEN cancelled_at IS NULL THEN 'look' ELSE 'cancel' END`
@@ -399,14 +398,14 @@ const DUTY = sql<RemoteDuty>`CASE WHEN state <> 'open' THEN 'tidy' WHEN cancelle
 interface DueOrder {
   upstream: string
   duty: RemoteDuty
-  /** If given, those of no other batch. */
+  /** The only batches of the work; absent: all. */
   onlyBatches?: readonly string[] | undefined
   exceptBatches: readonly string[]
 }
 
 /**
- * Takes up to `limit` due batches of an upstream, and sets when each is due again: `nextIn`, in ms from now. No
- * other worker takes them before.
+ * Claims up to `limit` due batches of an upstream, and sets the next due time of each, `nextIn` ms from now, before
+ * which no worker claims it again.
  */
 export async function takeDueBatches(
   tx: Writer,
@@ -438,7 +437,7 @@ export async function takeDueBatches(
   return due
 }
 
-/** The open batches of a model and a project at a batch API. `first`: the oldest batch, as most end in that order. */
+/** The open batches of a model and a project at a batch API. `first`: the oldest, since most end in this order. */
 export interface OpenAtBatchApi {
   model: string
   upstream: string
@@ -457,7 +456,7 @@ export async function openAtBatchApis(db: Reader): Promise<OpenAtBatchApi[]> {
   return rows.map((row) => ({ ...row, lines: Number(row.lines) }))
 }
 
-/** Makes the batch that has become the oldest there due now, since this one has ended. */
+/** Makes the oldest remaining batch due now, after the given one has ended. */
 export async function hastenNextBatch(
   tx: Writer,
   { model, upstream }: Pick<RemoteBatchRow, 'model' | 'upstream'>,
@@ -479,7 +478,7 @@ export async function hastenNextBatch(
     .execute()
 }
 
-/** The upstreams with due batches, and what is due there. */
+/** The upstreams with due batches, and the kinds of due work. */
 export async function dueUpstreams(
   db: Reader,
   now: number,
@@ -496,7 +495,7 @@ export async function dueUpstreams(
     .execute()
 }
 
-/** Up to `limit` open batches of an upstream in the last third of their windows that were due at `since` and not taken yet. */
+/** Up to `limit` open batches of an upstream, in the last third of their windows, due at `since` and not claimed. */
 export async function overdueBatches(
   db: Reader,
   { upstream, onlyBatches, exceptBatches }: Omit<DueOrder, 'duty'>,
@@ -518,7 +517,7 @@ export async function overdueBatches(
     .execute()
 }
 
-/** Makes an open batch of one of these upstreams due now, by its ID there. False if there is none. */
+/** Makes an open remote batch of some upstreams due now, by its remote ID. False if there is none. */
 export async function hastenRemoteBatch(
   tx: Writer,
   remote_id: string,
@@ -530,7 +529,7 @@ export async function hastenRemoteBatch(
   )
 }
 
-/** Ends the remote batches of batches that are ending: they are due now, to be cancelled, or a worker records their answers. */
+/** Ends the remote batches of ending batches: they are due now to be cancelled, or a worker records their answers. */
 export async function stopRemoteBatches(
   tx: Writer,
   batch_id: string | readonly string[],

@@ -1,5 +1,5 @@
-// Builds statements on the rows of one table that have given values in their columns, which most statements need, and
-// parts that statements of many tables share.
+// Builds statements on the rows of one table with given values in their columns, and parts that statements of many
+// tables share.
 import {
   type DeleteResult,
   type Insertable,
@@ -14,7 +14,7 @@ import { COUNT_MAX } from '../domain/money.ts'
 import { keyOf, type Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-/** The clock of the database, Unix ms: it alone judges leases. */
+/** The clock of the database, Unix ms, which alone decides whether a lease is valid. */
 export const NOW = sql<number>`offpeak_now()`
 
 type Table = keyof Schema
@@ -23,19 +23,19 @@ type Row<T extends Table> = Selectable<Schema[T]>
 /** The tables of objects that belong to a project. */
 type Owned = { [T in Table]: Row<T> extends { id: string; project_id: string } ? T : never }[Table]
 
-/** By column: its value, or a list of values of which it has one. */
+/** Conditions by column: a value, or a list of alternative values. */
 type Match<T extends Table> = { readonly [C in keyof Row<T>]?: Row<T>[C] | readonly Row<T>[C][] }
 
 export function selectRows<T extends Table>(db: Pick<Reader, 'selectFrom'>, table: T, match: Match<T>) {
   return db.selectFrom(named(table)).where(matching(match))
 }
 
-/** The one row; undefined if there is none. */
+/** The matching row; undefined if there is none. */
 export async function readRow<T extends Table>(db: Reader, table: T, match: Match<T>) {
   return await selectRows(db, table, match).selectAll().executeTakeFirst()
 }
 
-/** The same; until the transaction ends, no other one changes or refers to it. */
+/** The matching row, locked: until the transaction ends, no other one changes or refers to it. */
 export async function lockRow<T extends Table>(tx: Writer, table: T, match: Match<T>) {
   return await selectRows(tx, table, match).selectAll().forUpdate().executeTakeFirst()
 }
@@ -59,7 +59,7 @@ export function deleteRows<T extends Table>(tx: Writer, table: T, match: Match<T
   return tx.deleteFrom(named(table)).where(matching(match))
 }
 
-/** Whether the statement inserts, updates or deletes a row when it runs. */
+/** Whether a statement inserts, updates or deletes a row. */
 export async function changesRow(statement: {
   executeTakeFirst(): Promise<InsertResult | UpdateResult | DeleteResult>
 }): Promise<boolean> {
@@ -76,7 +76,7 @@ export async function insertRow<T extends Table>(
   await tx.insertInto(table).values(row).execute()
 }
 
-/** All with the same columns. */
+/** Inserts rows that all have the same columns. */
 export async function insertRows<T extends Table>(
   tx: Writer,
   table: T,
@@ -85,12 +85,12 @@ export async function insertRows<T extends Table>(
   for (const some of slices<object>(rows)) await insertInto(tx, table, some)
 }
 
-/** The same, in one statement, where only the database knows the table. */
+/** Inserts rows, in one statement, into a table that may not be part of the schema. */
 export async function insertInto(tx: Writer, table: string, rows: readonly object[]): Promise<void> {
   if (rows.length > 0) await inserting(table, rows).execute(tx)
 }
 
-/** False if there is a row with its key. */
+/** Inserts a row. False if there is a row with its key. */
 export async function insertOnce<T extends Table>(
   tx: Writer,
   table: T,
@@ -100,7 +100,7 @@ export async function insertOnce<T extends Table>(
   return numAffectedRows === 1n
 }
 
-/** Inserts rows, each key once; where there is a row with the key, that one takes the values of these columns. */
+/** Inserts rows, each key once; an existing row with the key gets the values of these columns. */
 export async function putRows<T extends Table>(
   tx: Writer,
   table: T,
@@ -110,7 +110,7 @@ export async function putRows<T extends Table>(
   if (rows.length > 0) await onSameKey(table, rows, columns, excluded).execute(tx)
 }
 
-/** Inserts rows, each key once; where there is a row with the key, the values of these columns are added to its own. */
+/** Inserts rows, each key once; an existing row with the key has the values of these columns added. */
 export async function addRows<T extends Table>(
   tx: Writer,
   table: T,
@@ -120,7 +120,7 @@ export async function addRows<T extends Table>(
   for (const some of slices(rows)) await adding(table, some, columns).execute(tx)
 }
 
-/** The same, as a statement that may return something. */
+/** The statement of addRows, which may return something. */
 export function adding<T extends Table>(
   table: T,
   rows: readonly Insertable<Schema[T]>[],
@@ -157,11 +157,11 @@ function named<T extends Table>(table: T) {
 
 function matching(match: object): RawBuilder<SqlBool> {
   const conditions = Object.entries(match).map(([column, value]) => {
-    // It would choose more rows than it is meant to.
+    // A missing condition would match more rows than intended.
     if (value === undefined) throw new Error(`the column ${column} has no value to match`)
     const name = sql.ref(column)
     if (value === null) return sql`${name} IS NULL`
-    // Partial indexes serve statements that have the state written into them.
+    // A partial index serves statements with a literal state.
     const isState = column === 'state' || column === 'status'
     const shown = (one: unknown) => (isState ? sql.lit(one) : sql`${one}`)
     // PostgreSQL has no empty lists.
@@ -176,14 +176,14 @@ function matching(match: object): RawBuilder<SqlBool> {
 // Sums of counts stop at the largest exact one (domain/money.ts), in every database: no sum overflows,
 // none comes back as a number that JavaScript cannot hold, and so no check and no commit fails for its size.
 
-/** Over the rows of a group, as a JavaScript number. */
+/** The sum over the rows of a group, as a JavaScript number. */
 export function exactSum(column: string | RawBuilder<unknown>): RawBuilder<number> {
   const of = typeof column === 'string' ? sql.ref(column) : column
   const sum = sql<number>`coalesce(sum(cast(${of} as double precision)), 0)`
   return sql<number>`CASE WHEN ${sum} > ${MAX} THEN ${MAX} ELSE ${sum} END`
 }
 
-/** A column and what is added to it, or taken from it: the result is never below 0. */
+/** A column plus an amount, positive or negative; the result is at least 0. */
 export function exactPlus(column: string, by: number | RawBuilder<number>): RawBuilder<number> {
   const sum = sql<number>`${sql.ref(column)} + ${by}`
   return sql<number>`CASE WHEN ${sum} > ${MAX} THEN ${MAX} WHEN ${sum} < 0 THEN 0 ELSE ${sum} END`
@@ -191,7 +191,7 @@ export function exactPlus(column: string, by: number | RawBuilder<number>): RawB
 
 const MAX = sql.lit(COUNT_MAX)
 
-/** Bound parameters are limited. */
+/** The number of rows in a statement, since bound parameters are limited. */
 const SLICE = 500
 
 /** The rows or names in slices of the size that one statement takes. */
@@ -199,12 +199,12 @@ export function* slices<T>(all: readonly T[]): Generator<readonly T[]> {
   for (let at = 0; at < all.length; at += SLICE) yield all.slice(at, at + SLICE)
 }
 
-/** One condition for each word of `text`: that it occurs in one of the columns, in any case. */
+/** One condition for each word of `text`: it occurs in one of the columns, in any case. */
 export function wordsIn(columns: readonly string[], text = ''): RawBuilder<boolean>[] {
   const values = columns.map((name) => sql`coalesce(${sql.ref(name)}, '')`)
   const all = sql`offpeak_lower(${sql.join(values, sql` || ' ' || `)})`
   return (text.toLowerCase().match(/\S+/g) ?? []).map((word) => {
-    // In JSON, some characters are escaped.
+    // JSON escapes some characters.
     const forms = [...new Set([word, JSON.stringify(word).slice(1, -1)])].map((form) => {
       const pattern = `%${form.replace(/[\\%_]/g, '\\$&')}%`
       return sql`${all} LIKE ${pattern} ESCAPE '\\'`
@@ -213,7 +213,7 @@ export function wordsIn(columns: readonly string[], text = ''): RawBuilder<boole
   })
 }
 
-/** The order of two texts, by their characters as the databases have it. */
+/** Compares two texts by their characters, as the databases do. */
 export function compare(a: string, b: string): number {
   return a < b ? -1 : Number(a > b)
 }

@@ -1,6 +1,6 @@
-// The tables: what rows hold, for typed queries, and what migrations make (migrate.ts). Times are Unix milliseconds, money
-// is nano-dollars, JSON is text: the same columns on every database. No table has a row per line. A table comes behind
-// the tables that it refers to.
+// The tables: the types of rows for queries, and the definitions for migrations (migrate.ts). Times are Unix
+// milliseconds, money is nano-dollars, JSON is text: the same columns on every database. No table has a row per line. A
+// table is listed after the tables that it refers to.
 import type { Generated, Insertable, Selectable } from 'kysely'
 import type { CompatMode } from '../domain/api-key.ts'
 import type { BatchStatus, DedupeMode, RemoteBatchState } from '../domain/batch.ts'
@@ -11,20 +11,20 @@ import { recordOf } from '../domain/json-record.ts'
 import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
 import { BATCH_SUMS, DAY_SUMS, LINE_SUMS } from '../domain/line-sums.ts'
 
-// The words that describe columns.
+// The traits of a column.
 
 interface Traits {
   isKey?: true
   isNullable?: true
   isUnique?: true
   initial?: string | number
-  /** The table whose `id` it holds. */
+  /** The table whose `id` the column holds. */
   references?: string
-  /** The number of the migration that adds it; the first one if not given. */
+  /** The number of the migration that adds the column; 1 if not given. */
   since?: number
 }
 
-/** `Stored` is its type for Kysely. */
+/** A column; `Stored` is its type for Kysely. */
 export class Column<Stored> {
   declare readonly stored: Stored
   readonly kind: 'text' | 'bigint' | 'integer' | 'double precision'
@@ -39,7 +39,7 @@ export class Column<Stored> {
     return new Column(this.kind, { ...this.traits, ...trait })
   }
 
-  /** The columns of a table with this trait are its primary key, in their order. */
+  /** Makes the column part of the primary key, in the order of columns. */
   key(): Column<Stored> {
     return this.#with({ isKey: true })
   }
@@ -48,7 +48,7 @@ export class Column<Stored> {
     return this.#with({ isNullable: true })
   }
 
-  /** The value of a row that is inserted without it. */
+  /** Sets the value of an inserted row without one. */
   or(initial: string | number): Column<Generated<Stored>> {
     return this.#with({ initial })
   }
@@ -76,14 +76,14 @@ export type Columns = Readonly<Record<string, Column<unknown>>>
 
 export interface Index {
   table: string
-  /** Columns, as SQL. */
+  /** The indexed columns, as SQL. */
   on: string
   /** The condition of a partial index, as SQL. */
   where?: string
   since?: number
 }
 
-/** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
+/** The state of a chunk: `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
 type ChunkState = 'ready' | 'leased' | 'parked' | 'sealed'
 export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver' | 'fetch' | 'make' | 'export'
 export type SessionRole = 'worker' | 'api'
@@ -100,19 +100,19 @@ export const TABLES = {
     id: text().key(),
     project_id: text().references('projects'),
     name: text().optional(),
-    /** SHA-256 of the secret, hex. */
+    /** The SHA-256 of the secret, hex. */
     secret_sha256: text(),
-    /** JSON array. */
+    /** The scopes as a JSON array. */
     scopes: text(),
     created: whole(),
     revoked_at: whole().optional(),
-    /** To about a minute. */
+    /** The time of last use, exact to about a minute. */
     last_used_at: whole().optional(),
-    /** How its answers are rendered, where a call does not say; null: in the API's own form. */
+    /** The form of answers to calls that do not ask for one; null: the API's own. */
     compat: text<CompatMode>().optional(),
-    /** JSON of Retention: that of its batches at most; null: as the plan says. */
+    /** JSON of Retention: the longest for the key's batches; null: the plan's. */
     retention: text().optional(),
-    /** Of the tokens whose subject has the row; null for keys and persons. */
+    /** The issuer of the tokens with the row's subject; null for keys and persons. */
     issuer: text().optional(),
   },
   files: {
@@ -124,23 +124,23 @@ export const TABLES = {
     line_count: whole(),
     status: text<FileStatus>(),
     status_details: text().optional(),
-    /** JSON array of the first bad lines. */
+    /** The first invalid lines as a JSON array. */
     errors: text().optional(),
     created: whole(),
     expires_at: whole(),
-    /** Set when the file is deleted; its content is deleted later. */
+    /** The time of deletion; the content is deleted later. */
     deleted_at: whole().optional(),
-    /** An upload's content. Files of results have none: they are manifests over `batch_id`'s chunks. */
+    /** The blob of an upload's content. Result files have none: they are manifests over `batch_id`'s chunks. */
     content_blob: text().optional(),
-    /** Chunk spans and sums by (model, entity), as validation found them. */
+    /** The blob of the index: chunk spans and sums by (model, entity). */
     index_blob: text().optional(),
-    /** The index of the custom_ids (jsonl/custom-ids.ts); null while it is not validated. */
+    /** The blob with the index of custom_ids (jsonl/custom-ids.ts); null before validation. */
     ids_blob: text().optional(),
     batch_id: text().optional(),
     part: text<'output' | 'error'>().optional(),
-    /** JSON of FileSource (files.ts): of an input that comes from a bucket. */
+    /** JSON of FileSource (files.ts) for an input from a bucket. */
     source: text().optional(),
-    /** 1: its batch does not keep it; callers are then told that its content was destroyed. */
+    /** 1: the content is deleted by its batch's retention, and callers get content_not_kept. */
     not_kept: integer().or(0),
   },
   batches: {
@@ -153,15 +153,15 @@ export const TABLES = {
     output_file_id: text().optional(),
     error_file_id: text().optional(),
     completion_window: text(),
-    /** JSON object, as the caller gave it. */
+    /** The caller's metadata as a JSON object. */
     metadata: text().optional(),
-    /** From the header X-Service-Entity; used where neither line nor batch metadata names an entity. */
+    /** The entity of the header X-Service-Entity, for lines without one in their own or the batch's metadata. */
     header_entity: text().optional(),
     language: text().optional(),
     total: whole(),
     completed: counter(),
     ...recordOf(BATCH_SUMS, (name) => counter().since(LINE_SUMS[name].batches)),
-    /** Lines that ended as batch_expired: whether the batch is expired or completed in the end. */
+    /** Lines that ended as batch_expired, which decide whether the batch ends as expired or completed. */
     expired_lines: counter(),
     /** Failed lines without those that were never sent. */
     run_failed: counter(),
@@ -171,7 +171,7 @@ export const TABLES = {
     output_lines: counter(),
     error_bytes: counter(),
     error_lines: counter(),
-    /** Set when the input file was deleted while lines were still to be sent. */
+    /** The time at which the input file was deleted while lines were still to be sent. */
     input_deleted_at: whole().optional(),
     created: whole(),
     in_progress_at: whole().optional(),
@@ -181,58 +181,58 @@ export const TABLES = {
     cancelling_at: whole().optional(),
     cancelled_at: whole().optional(),
     expires_at: whole(),
-    /** When its rate was sampled last (null until its first line ended), how many lines had ended then, and the rate. */
+    /** The last sample of the rate: its time (null until the first line ended), the ended lines then, and the rate. */
     rate_sampled_at: whole().optional(),
     rate_lines: counter(),
     lines_per_s: double().optional(),
-    /** That rate, or once it has ended the mean of its whole run; 0 before the first sample. Lists are in its order. */
+    /** The last sampled rate, or after the end the mean of the run; 0 before the first sample. Lists sort by it. */
     speed: double().or(0),
-    /** The retention of its result files, if shorter than the plan's. */
+    /** The retention of the result files in ms, if shorter than the plan's. */
     output_expires_after_ms: whole().optional(),
-    /** JSON of Retention: how long its content is kept; null: as other files. */
+    /** JSON of Retention: that of the batch's content; null: as other files. */
     retention: text().optional(),
-    /** JSON of Fetched: which of its results callers have been sent; only with `retention`. */
+    /** JSON of Fetched: the results that callers have fetched; only with `retention`. */
     fetched: text().optional(),
-    /** Which of its identical requests are sent once; null: none. */
+    /** The mode in which identical requests are sent once; null: none. */
     dedupe: text<DedupeMode>().optional(),
-    /** The W3C trace context of the call that created it. */
+    /** The W3C trace context of the call that created the batch. */
     traceparent: text().optional(),
-    /** When its chunks were made. */
+    /** The time at which the chunks were made. */
     queued_at: whole().optional(),
-    /** The problems of the first lines of a failed batch, as a JSON array; the reasons why lines of an expired one waited. */
+    /** JSON array: problems of a failed batch's first lines, or waiting reasons of an expired batch's lines. */
     errors: text().optional(),
-    /** No line is sent before (Unix ms). */
+    /** The time before which no line is sent (Unix ms). */
     start_after: whole().optional(),
-    /** Since when it is paused (Unix ms). */
+    /** The time of the pause (Unix ms); null: not paused. */
     paused_at: whole().optional(),
-    /** JSON array of the models that its lines name; null when there are too many. */
+    /** The models of the lines as a JSON array; null when there are too many. */
     models: text().optional(),
     input_filename: text().optional(),
-    /** The name by which lists are ordered. */
+    /** The name by which lists are sorted. */
     name: text().or(''),
-    /** Where in a bucket its input comes from, and where its results are written when it has ended. */
+    /** URLs in buckets: of the input, and of the folder for the results after the end. */
     input_url: text().optional(),
     output_url: text().optional(),
     output_url_status: text<DeliveryStatus>().optional(),
-    /** Why the results are not written yet, or not at all. */
+    /** The reason for which the results are not written yet, or never. */
     output_url_error: text().optional(),
-    /** When it was deleted as a message batch. */
+    /** The time at which the batch was deleted as a message batch. */
     deleted_at: whole().optional(),
-    /** Lines that ask what an earlier line asks, and are sent all the same: their answers depend on chance. */
+    /** Lines that repeat an earlier request but are sent, since their answers depend on chance. */
     unshared_lines: integer().or(0),
-    /** JSON of Reask: which answers are asked for again; null: none. */
+    /** JSON of Reask: the answers that are asked for again; null: none. */
     reask: text().optional(),
-    /** `file`: lines are sent in the order of the input; null: in one that servers' prefix caches gain from. */
+    /** `file`: lines are sent in the order of the input; null: in the order that suits servers' prefix caches. */
     line_order: text<'file'>().optional(),
-    /** Lines with so many bytes of their prompts in common are sent one after the other; 0: what each chunk shows is. */
+    /** Bytes of a prompt's beginning by which lines are ordered; 0: determined for each chunk. */
     prefix_bytes: integer().or(0),
-    /** A worker opens chunks until so many of its lines wait, since those that begin alike are in any chunks; 0: few. */
+    /** The number of waiting lines up to which a worker opens chunks if equal beginnings are scattered; 0: few. */
     lines_ahead: integer().or(0),
-    /** 1 for a batch that gathers requests which come one at a time (intake/gathered-requests.ts). */
+    /** 1 for a batch that gathers single requests (intake/gathered-requests.ts). */
     is_gathered: integer().or(0),
-    /** Until when it takes further requests (Unix ms); 0 while its lines become a file; null: it takes none. */
+    /** The end of gathering (Unix ms); 0 while the lines become a file; null: the batch gathers none. */
     gathers_until: whole().optional(),
-    /** Raised when single lines of it are cancelled. */
+    /** A counter that each cancellation of single lines raises. */
     line_cancels: integer().or(0),
   },
   chunks: {
@@ -240,26 +240,26 @@ export const TABLES = {
     idx: whole().key(),
     project_id: text(),
     state: text<ChunkState>(),
-    /** Raised by every claim; each commit names the epoch it was claimed with. */
+    /** Raised by every claim; each commit names the epoch of its claim. */
     epoch: counter(),
     /** Raised by every commit under a lease; each commit names the previous number. */
     commit_seq: counter(),
-    /** The reservation that took effect last under the lease; the next one names it. */
+    /** The number of the last effective reservation under the lease; the next one names it. */
     reservation_seq: counter(),
-    /** Why its results cannot be recorded; its unfinished lines then end as errors. Usually null. */
+    /** The error with which unfinished lines end because results could not be recorded; mostly null. */
     record_error: text().optional(),
     worker_id: text().optional(),
     run_at: counter(),
     parked_reason: text().optional(),
-    /** JSON of how often its unfinished lines had been tried when it was parked last; null if none was. */
+    /** JSON of the tries of unfinished lines when the chunk was parked last; null without any. */
     line_tries: text().optional(),
-    /** By position, the first line with the same request (jsonl/first-lines.ts); null where no line has an earlier one. */
+    /** The first lines with the same request by position (jsonl/first-lines.ts); null if no line has an earlier one. */
     first_lines: text().optional(),
-    /** The model of all its lines; null if there are several. */
+    /** The model of all lines; null if there are several. */
     model: text().optional(),
-    /** The entity of its batch; '' if it has none. */
+    /** The entity of the batch; '' without one. */
     entity: text().or(''),
-    /** The key that its batch was created with. */
+    /** The ID of the key that created the batch. */
     key_id: text().or(''),
     /** The batch's expires_at. */
     deadline: whole(),
@@ -267,9 +267,9 @@ export const TABLES = {
     line_count: whole(),
     byte_start: whole(),
     byte_end: whole(),
-    /** The blob with the input of this chunk alone, while its batch gathers requests; null: the input is that of the batch. */
+    /** The blob with the input of this chunk while its batch gathers requests; null: the batch's input. */
     input_blob: text().optional(),
-    /** JSON of the numbers of its lines that were cancelled one by one. */
+    /** JSON of the numbers of lines that were cancelled one by one. */
     cancelled_lines: text().optional(),
     /** The same of those that were deleted as background responses. */
     deleted_lines: text().optional(),
@@ -281,14 +281,14 @@ export const TABLES = {
     error_blob: text().optional(),
     error_bytes: counter(),
     audit_blob: text().optional(),
-    /** When it was sealed; null before. */
+    /** The time of sealing; null before. */
     sealed_at: whole().optional(),
-    /** How many batches at batch APIs have lines of it whose results are not recorded yet. */
+    /** The number of remote batches with lines of this chunk whose results are not recorded yet. */
     remote_batches: integer().or(0),
   },
-  /** A batch at a batch API, made of lines of one chunk (store/remote-batches.ts). */
+  /** Remote batches, each made of lines of one chunk (store/remote-batches.ts). */
   remote_batches: {
-    /** Its name there: in its metadata, its file's name and its idempotency key. */
+    /** The ID, also used in the remote metadata, the file's name and the idempotency key. */
     id: text().key(),
     batch_id: text().references('batches'),
     idx: integer(),
@@ -297,52 +297,52 @@ export const TABLES = {
     /** The name of the upstream among those of the model. */
     upstream: text(),
     state: text<RemoteBatchState>(),
-    /** JSON of its lines as pairs [first, last] of line numbers. */
+    /** JSON of the lines as pairs [first, last] of line numbers. */
     lines: text(),
-    /** JSON of what its lines have reserved (RemoteReservation); null once that is released. */
+    /** JSON of the lines' reservation (RemoteReservation); null once it is released. */
     reserved: text().optional(),
-    /** The UTC day under whose limits its lines were reserved, and to which they are charged; null: under none. */
+    /** The UTC day under whose limits the lines were reserved, and to which they are charged; null: no limit. */
     day: whole().optional(),
     file_id: text().optional(),
     remote_id: text().optional(),
     output_file_id: text().optional(),
     error_file_id: text().optional(),
-    /** Its status when it was looked at last, and how it ended; `abandoned` where it was given up. */
+    /** The remote status at the last poll or at the end; `abandoned` for an abandoned batch. */
     status: text().optional(),
-    /** Why it failed, or why nothing is known of it. */
+    /** The reason for which the batch failed, or its state is unknown. */
     detail: text().optional(),
     created: whole(),
-    /** When it was to be created last (Unix ms). */
+    /** The time of the last attempt to create the batch (Unix ms). */
     creating_at: whole().optional(),
-    /** How often it was to be created. */
+    /** The number of attempts to create the batch. */
     creations: integer().or(0),
-    /** When its cancellation was asked for. */
+    /** The time at which cancellation was requested. */
     cancelled_at: whole().optional(),
-    /** Since when the batch API has not answered. */
+    /** The time since which the batch API has not answered. */
     failing_since: whole().optional(),
-    /** When to look next; null: not again. */
+    /** The time of the next poll; null: no more polls. */
     poll_at: whole().optional(),
     line_count: integer(),
-    /** The lines that it answered and what they cost here. */
+    /** The number of answered lines, and their cost here. */
     answered: integer().or(0),
     cost_nanos: counter(),
-    /** JSON of what it says of itself in the end: counts and cost. */
+    /** JSON of the batch API's own final counts and cost. */
     remote_report: text().optional(),
   },
-  /** The part of a journal blob with finished lines of an open chunk. */
+  /** Parts of journal blobs, with finished lines of an open chunk. */
   journal_parts: {
     batch_id: text().key(),
     idx: whole().key(),
     journal_blob: text().key(),
     byte_start: whole(),
     byte_end: whole(),
-    /** JSON of the sums of its lines. No released version left it out, whatever the column allows. */
+    /** JSON of the lines' sums. The column is nullable, but no released version left it out. */
     sums: new Column<string>('text', { isNullable: true }),
   },
   tasks: {
     id: text().key(),
     kind: text<TaskKind>(),
-    /** The ID of the object that it is about. */
+    /** The ID of the task's object. */
     subject: text(),
     project_id: text(),
     /** 1 for a task that may take long; such tasks cannot use all slots. */
@@ -355,27 +355,27 @@ export const TABLES = {
     last_error: text().optional(),
     created: whole(),
   },
-  /** A session of a worker process. Its leases hold as long as `lease_until` lies ahead, by the database's clock. */
+  /** Sessions of worker processes. A session's leases are valid until `lease_until`, by the database's clock. */
   workers: {
     id: text().key(),
-    /** A process that only serves the API has a session too, so that admin commands see it. */
+    /** The role of the process: API processes have sessions too, so that admin commands see them. */
     role: text<SessionRole>().or('worker'),
     lease_until: whole(),
     started: whole(),
-    /** With `lease_until`, when the lease was renewed. */
+    /** The duration of the lease; `lease_until` minus this is its last renewal. */
     lease_ms: whole().optional(),
   },
-  /** One row per sealed blob: its wrapped key, so that a rotation of the master key rewrites rows, not blobs. */
+  /** Sealed blobs, with their wrapped keys, so that a rotation of the master key rewrites rows, not blobs. */
   blobs: {
     key: text().key(),
     project_id: text(),
     wrapped_key: text(),
     bytes: whole(),
     created: whole(),
-    /** Set when the blob is pending deletion: its wrapped key is destroyed, its bytes are deleted soon. */
+    /** The time since which the blob is pending deletion: its wrapped key is destroyed, its bytes are deleted soon. */
     deletion_pending_since: whole().optional(),
   },
-  /** An authenticated HTTP call: how it ended, and for one that changes something what was answered. */
+  /** Authenticated HTTP calls: their outcome, and the response to a call that changes something. */
   http_requests: {
     id: text().key(),
     project_id: text(),
@@ -386,7 +386,7 @@ export const TABLES = {
     created: whole(),
     duration_ms: integer(),
     entity: text().optional(),
-    /** JSON of the response; for POST and DELETE only. */
+    /** The response as JSON; for POST and DELETE only. */
     response: text().optional(),
     /** The W3C trace context that the caller sent. */
     traceparent: text().optional(),
@@ -395,7 +395,7 @@ export const TABLES = {
     project_id: text().key(),
     route: text().key(),
     key: text().key(),
-    /** SHA-256 over what must be the same on a retry. */
+    /** The SHA-256 of the parts of the call that a retry has to repeat. */
     fingerprint: text(),
     state: text<'in_progress' | 'done'>(),
     request_id: text(),
@@ -404,7 +404,7 @@ export const TABLES = {
     created: whole(),
     expires: whole(),
   },
-  /** A rejected call without a valid key. */
+  /** Rejected calls without a valid key. */
   anonymous_requests: {
     id: text().key(),
     method: text(),
@@ -412,16 +412,16 @@ export const TABLES = {
     status: integer(),
     created: whole(),
     duration_ms: integer(),
-    /** Where it came from, as the server saw it. */
+    /** The address of the caller, as the server saw it. */
     address: text(),
-    /** The key that the call named, whether there is such a key or not. */
+    /** The key ID that the call named, whether the key exists or not. */
     key_id: text().optional(),
   },
   rate_buckets: {
     key_id: text().key(),
-    /** When the bucket will be full, by the database's clock, in Unix µs. */
+    /** The time at which the bucket will be full, by the database's clock, in Unix µs. */
     full_at: whole(),
-    /** By the last call that asked. */
+    /** The number of calls granted to the last call that asked. */
     granted: whole(),
   },
   limits: {
@@ -430,18 +430,18 @@ export const TABLES = {
     scope: text<LimitScope>(),
     /** The entity, the entity type or the key, as the scope says; empty for the whole project. */
     subject: text(),
-    /** The only model whose lines count; empty: those of all models. */
+    /** The only model whose lines count; empty: all models. */
     model: text().or(''),
     metric: text<LimitMetric>(),
     amount: whole(),
     window: text<LimitWindow>(),
     action: text<LimitAction>(),
     description: text().optional(),
-    /** JSON array of fractions. */
+    /** The thresholds as a JSON array of fractions. */
     notify_at: text(),
     created: whole(),
   },
-  /** Raised by every change to a project's limits: what was checked under another version is checked again. */
+  /** Versions of projects' limits, raised by each change: reservations under another version are checked again. */
   limit_versions: {
     project_id: text().key(),
     version: whole(),
@@ -453,11 +453,11 @@ export const TABLES = {
     day: whole().key(),
     model: text().key(),
     key_id: text().key(),
-    /** The type of the entity; empty when it has none. */
+    /** The type of the entity; empty without one. */
     entity_type: text(),
     ...recordOf(DAY_SUMS, (name) => counter().since(LINE_SUMS[name].usage_days)),
   },
-  /** The same, summed over all entities: what limits read that are on no entity. */
+  /** Settled usage by day, summed over all entities, for limits without an entity. */
   project_days: {
     project_id: text().key(),
     day: whole().key(),
@@ -467,7 +467,7 @@ export const TABLES = {
     tokens: whole(),
     requests: whole(),
   },
-  /** One row per commit, chunk, entity and day; never changed. */
+  /** Ledger entries, one per commit, chunk, entity and day; never changed. */
   ledger_entries: {
     id: text().key(),
     project_id: text(),
@@ -493,7 +493,7 @@ export const TABLES = {
     tokens: whole(),
     requests: whole(),
   },
-  /** The projected spend of an open batch by model: of all its lines, where `entity` is empty, and of each named entity. */
+  /** Projected spend of open batches by model: of all lines, with an empty `entity`, and of each named entity. */
   batch_projected_spend: {
     batch_id: text().key(),
     entity: text().key(),
@@ -504,16 +504,16 @@ export const TABLES = {
     tokens: whole(),
     requests: whole(),
   },
-  /** Crossed thresholds: each once per window and spender. */
+  /** Crossed thresholds, once per window and spender. */
   limit_crossings: {
     limit_id: text().key(),
-    /** Empty for the whole project. */
+    /** The entity; empty for the whole project. */
     entity: text().key(),
     window_start: whole().key(),
     threshold: double().key(),
     created: whole(),
   },
-  /** Sums that servers reported of prompts: their bytes in the input, and their tokens; those of long ones as well. */
+  /** Sums of prompts by server reports: their bytes in the input and their tokens, also of long prompts alone. */
   prompt_statistics: {
     model: text().key(),
     bytes: whole(),
@@ -525,7 +525,7 @@ export const TABLES = {
     id: text().key(),
     project_id: text().references('projects'),
     type: text<EventType>(),
-    /** JSON object. */
+    /** The event's data as a JSON object. */
     data: text(),
     created: whole(),
   },
@@ -534,33 +534,33 @@ export const TABLES = {
     project_id: text().references('projects'),
     url: text(),
     description: text().optional(),
-    /** JSON array; null: every type. */
+    /** The event types as a JSON array; null: all. */
     event_types: text().optional(),
-    /** The batch whose events alone it is sent; null: those of the project. */
+    /** The only batch whose events are sent; null: the events of the project. */
     batch_id: text().references('batches').optional(),
     /** The signing secret, wrapped by the master key. */
     wrapped_secret: text(),
-    /** The secret before the last rotation; signs as well until `previous_until`. */
+    /** The secret before the last rotation, which also signs until `previous_until`. */
     previous_secret: text().optional(),
     previous_until: whole().optional(),
-    /** Set by its owner, or when its receiver answered 410. */
+    /** The time at which the owner, or a 410 of the receiver, disabled the webhook. */
     disabled_at: whole().optional(),
     disabled_reason: text().optional(),
     created: whole(),
   },
-  /** The delivery of one event to one webhook; while it is pending, there is a task for it. */
+  /** Deliveries of events to webhooks; a pending one has a task. */
   deliveries: {
     id: text().key(),
     webhook_id: text().references('webhooks'),
     event_id: text().references('events'),
     status: text<DeliveryStatus>(),
-    /** When it was queued, or replayed: how long it is tried counts from here. */
+    /** The time of queueing or replay, from which the time of retries counts. */
     started: whole(),
     attempts: counter(),
     next_attempt_at: whole().optional(),
     last_attempt_at: whole().optional(),
     last_status: whole().optional(),
-    /** Why the last attempt failed, with the beginning of what the receiver said. */
+    /** The error of the last attempt, with the beginning of the receiver's response. */
     last_error: text().optional(),
     created: whole(),
   },
@@ -569,7 +569,7 @@ export const TABLES = {
     name: text().key(),
     value: text(),
   },
-  /** A model whose servers are unavailable, throttle a worker, or fail on lines of some batches. */
+  /** Reports of models whose servers are unavailable, throttle a worker, or fail on lines of some batches. */
   lane_reports: {
     worker_id: text().key(),
     model: text().key(),
@@ -578,66 +578,66 @@ export const TABLES = {
     /** JSON of UpstreamErrors (workers.ts). */
     details: text().optional(),
   },
-  /** A browser that is signed in with a key, or a one-time link that may sign one in. */
+  /** Sessions of browsers that are signed in with a key, and one-time links for signing in. */
   console_sessions: {
     token_sha256: text().key(),
     kind: text<'session' | 'link'>(),
     key_id: text().references('api_keys'),
     created: whole(),
-    /** Unix ms. */
+    /** The expiry, Unix ms. */
     expires: whole(),
   },
-  /** Written with the commits of a batch; both are bounded (results/batch-statistics.ts). */
+  /** Statistics of batches, updated with their commits; both columns are bounded (results/batch-statistics.ts). */
   batch_statistics: {
     batch_id: text().key().references('batches'),
-    /** JSON of its failed lines by code and message. */
+    /** JSON of the failed lines by code and message. */
     errors: text(),
-    /** JSON of what finished when. */
+    /** JSON of the finished lines by time. */
     timeline: text(),
   },
-  /** How a worker and its model servers do, replaced every few seconds; gone with its session. */
+  /** The state of workers and their model servers, replaced every few seconds; deleted with the session. */
   worker_reports: {
     worker_id: text().key(),
     reported_at: whole(),
     /** JSON of WorkerReport (workers.ts). */
     report: text(),
   },
-  /** What a model server did in an hour of the clock (Unix ms), for a day; written with reports, so to some seconds. */
+  /** The work of model servers by clock hour (Unix ms), kept for a day; updated with reports every few seconds. */
   server_hours: {
     model: text().key(),
     upstream: text().key(),
     hour: whole().key(),
-    /** Attempts that were answered, and the sum of their durations. */
+    /** The number of answered attempts, and the sum of their durations. */
     answered: counter(),
     answered_ms: counter(),
-    /** Attempts that failed or were throttled, and the same. */
+    /** The number of failed or throttled attempts, and the sum of their durations. */
     missed: counter(),
     missed_ms: counter(),
   },
-  /** An upload in parts; once it is completed it is a file. */
+  /** Uploads in parts; a completed one has a file. */
   uploads: {
     id: text().key(),
     project_id: text().references('projects'),
     status: text<UploadStatus>(),
     filename: text(),
     mime_type: text(),
-    /** The size of its parts in the end, as its caller announced. */
+    /** The announced size of all parts. */
     bytes: whole(),
-    /** The size of all its parts now, those included that are sent twice. */
+    /** The size of all parts now, including repeated ones. */
     part_bytes: counter(),
-    /** How soon the file is to be gone, where that is sooner than the plan says. */
+    /** The requested time from creation to expiry of the file, if shorter than the plan's. */
     file_expires_after_ms: whole().optional(),
     file_id: text().optional(),
-    /** Raised by each call that begins to complete it. */
+    /** The number of the last attempt to complete the upload. */
     completion_attempt: counter(),
-    /** Until when that call has the upload to itself unless it renews, by the database's clock; null once it has failed. */
+    /** The end of the attempt's lease by the database's clock, renewed while it runs; null after a failure. */
     completing_until: whole().optional(),
-    /** The hash of the call that completes it. */
+    /** The hash of the completing call's parameters. */
     completion_order: text().optional(),
-    /** JSON of the error that it ended with. */
+    /** JSON of the error with which the attempt ended. */
     completion_failure: text().optional(),
     created: whole(),
-    /** When it and its parts are gone unless it is completed. */
+    /** The time at which a pending upload and its parts are deleted. */
     expires_at: whole(),
   },
   upload_parts: {
@@ -649,7 +649,7 @@ export const TABLES = {
     blob: text(),
     created: whole(),
   },
-  /** A model of which a project sends no lines. */
+  /** Models of which a project sends no lines. */
   paused_models: {
     project_id: text().key(),
     model: text().key(),
@@ -664,7 +664,7 @@ const KEYS = new Map(
   ]),
 )
 
-/** The columns of the primary key of a table, in their order. */
+/** The primary key columns of a table, in order. */
 export function keyOf(table: string): readonly string[] {
   return KEYS.get(table) ?? []
 }
@@ -704,7 +704,7 @@ export type BatchStatisticsRow = Selectable<Schema['batch_statistics']>
 export const MESSAGE_BATCHES = `endpoint = '/v1/messages' AND deleted_at IS NULL`
 const OPEN = `status IN ('validating', 'queued', 'in_progress', 'cancelling')`
 
-/** Partial ones keep what is claimed often small, however much is finished. */
+/** The indexes. Partial ones keep frequent claims fast, however many rows are finished. */
 export const INDEXES: Readonly<Record<string, Index>> = {
   api_keys_listed: { table: 'api_keys', on: 'project_id, id' },
   files_listed: { table: 'files', on: 'project_id, id', where: 'deleted_at IS NULL' },

@@ -1,32 +1,32 @@
-// The clock that all machines of a database share: the database's own. A process reads it at the start, continues with a
-// monotonic clock, and reads it again from time to time. The clocks of machines therefore never matter: neither for
-// when a batch expires, nor for when a parked chunk is ready, nor for the day to which a line is billed.
+// The clock that all machines of a database share: the database's own. A process reads it at the start, continues with
+// a monotonic clock, and reads it again from time to time. The clocks of machines therefore never matter: not for the
+// expiry of a batch, not for the time of a parked chunk, and not for the day to which a line is billed.
 import { sql } from 'kysely'
 import { type Clock, systemClock } from '../domain/clock.ts'
 import { NOW } from './rows.ts'
 import type { Schema } from './schema.ts'
 import type { Store, Writer } from './store.ts'
 
-/** How often the database's clock is read. */
+/** The interval at which the database's clock is read. */
 const ASK_EVERY_MS = 5_000
-/** Reads at the start; several, because the first one may have waited for a connection. */
+/** The number of reads at the start, since the first one may wait for a connection. */
 const ASKED_AT_START = 3
-/** The clock is corrected if its error certainly exceeds this. */
+/** The error from which the clock is corrected, if it is certain. */
 const OFF_MS_MAX = 200
 
 export interface SharedClock extends Clock {
-  /** Asks no more. */
+  /** Stops reading the database's clock. */
   stop(): void
 }
 
 interface Measured {
   /** Offset of the database's clock from the monotonic clock, ms. */
   offset_ms: number
-  /** The largest error of the offset, from the round trip. */
+  /** The largest error of the offset in ms, from the round trip. */
   doubt_ms: number
 }
 
-/** Throws if the database cannot be reached. */
+/** A clock that follows the database's. Throws if the database cannot be reached. */
 export async function sharedClock(
   store: Pick<Store, 'read'>,
   base: Clock = systemClock,
@@ -45,7 +45,7 @@ export async function sharedClock(
       const offMs = Math.abs(measured.offset_ms - offset_ms)
       if (offMs > OFF_MS_MAX + measured.doubt_ms) offset_ms = measured.offset_ms
     } catch {
-      // Retried at the next interval.
+      // The next interval retries.
     }
     if (!stopped) arm()
   }
@@ -73,8 +73,8 @@ async function measure({ read }: Pick<Store, 'read'>, base: Clock): Promise<Meas
   return { offset_ms: now - (askedAt + doubt_ms), doubt_ms }
 }
 
-// The clock of the database may have been ahead. Once it is set right, some times lie further ahead than they can: a lease
-// of a process that is gone, a chunk that is parked for weeks. They are pulled back.
+// Corrects times after the clock of the database was ahead. Some then lie further ahead than possible: the lease of a
+// process that has ended, or a chunk parked for weeks. They are moved back.
 
 const MINUTE_MS = 60_000
 const HOUR_MS = 60 * MINUTE_MS
@@ -83,15 +83,15 @@ const DAY_MS = 24 * HOUR_MS
 interface Gate {
   table: keyof Schema
   column: string
-  /** The furthest that it lies ahead, as SQL. */
+  /** The furthest that the time may lie ahead, as SQL. */
   most_ms: string
   /** The condition that selects the rows. */
   where?: string
 }
 
-/** Something is done again at that time: once too early does no harm. */
+/** Times of the next attempt at something, which may come too early without harm. */
 const DUE: readonly Gate[] = [
-  // Chunks that are paused, or not to start yet, are parked until a time that a caller chose.
+  // A paused or not yet started chunk is parked until a time that a caller chose.
   {
     table: 'chunks',
     column: 'run_at',
@@ -105,7 +105,7 @@ const DUE: readonly Gate[] = [
   { table: 'deliveries', column: 'started', most_ms: '0' },
 ]
 
-/** Something holds until that time. */
+/** Times until which something is valid. */
 const UNTIL: readonly Gate[] = [
   { table: 'workers', column: 'lease_until', most_ms: `coalesce(lease_ms, ${HOUR_MS})` },
   { table: 'uploads', column: 'completing_until', most_ms: `${MINUTE_MS}` },
@@ -114,7 +114,7 @@ const UNTIL: readonly Gate[] = [
   { table: 'webhooks', column: 'previous_until', most_ms: `${7 * DAY_MS}` },
 ]
 
-/** Returns how many times were pulled back. */
+/** Moves back times that lie too far ahead; returns their number. */
 export async function pullBackTimes(tx: Writer): Promise<number> {
   let count = 0
   for (const gates of [DUE, UNTIL])

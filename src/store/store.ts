@@ -1,5 +1,5 @@
-// The SQL port. An adapter opens connections and says how its database locks and tells the time; every
-// query lives in this folder, one file per family of tables, and reads the same for all databases.
+// The SQL port. An adapter opens connections and defines how its database locks and tells the time; every query is in
+// this folder, one file per family of tables, and is the same for all databases.
 import type { Kysely, Transaction } from 'kysely'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -7,18 +7,18 @@ import { ExplainedError } from '../domain/errors.ts'
 import type { Log } from '../domain/log.ts'
 import type { Schema } from './schema.ts'
 
-/** For functions that only read; a Writer is a Reader too. */
+/** The parameter of functions that only read; a Writer is a Reader too. */
 export type Reader = Pick<
   Kysely<Schema>,
   'selectFrom' | 'selectNoFrom' | 'with' | 'withRecursive' | 'fn' | 'getExecutor'
 >
 
-/** An open transaction: the only way to change anything. */
+/** An open transaction, through which all changes are made. */
 export type Writer = Transaction<Schema>
 
-/** To dispose of it is to close it. */
+/** A database; disposing of it closes its connections. */
 export interface Store extends AsyncDisposable {
-  /** Committed state, without waiting for writers. */
+  /** Reads committed state, without waiting for writers. */
   readonly read: Reader
   /**
    * Runs `change` in one transaction: all of it is durable when the promise resolves, none of it if it
@@ -34,16 +34,16 @@ export interface Store extends AsyncDisposable {
    * process; a power failure may lose the last moments.
    */
   writeAsyncCommit<T>(change: (tx: Writer) => Promise<T>): Promise<T>
-  /** Why the last transaction of this process failed, if its database or the storage of that was the cause. */
+  /** The failure of this process's last transaction, if its database or storage was the cause; else null. */
   readonly failing: DatabaseFailure | null
-  /** Problems of the database as a whole, in sentences; reads every page where that is possible. */
+  /** Problems of the database as a whole, in sentences; reads every page where possible. */
   check(): Promise<string[]>
   /** Creates or upgrades the tables; rejects a schema newer than this program. */
   migrate(): Promise<void>
   close(): Promise<void>
 }
 
-/** The ports that the parts of a process share. Each part declares which of them it takes. */
+/** The ports that the parts of a process share. Each part declares the ports that it takes. */
 export interface Ports {
   store: Store
   sealed: SealedBlobs
@@ -51,7 +51,7 @@ export interface Ports {
   log: Log
 }
 
-/** The database was written by a newer Offpeak, by a development version, or by another program. */
+/** Thrown for a database of a newer Offpeak, of a development version, or of another program. */
 export class SchemaMismatch extends ExplainedError {
   constructor(problem: string, advice: string) {
     super(`${problem} ${advice}`)
@@ -59,9 +59,9 @@ export class SchemaMismatch extends ExplainedError {
   }
 }
 
-/** The database or its storage has failed: the message says what is wrong, and `advice` what to do. */
+/** Thrown when the database or its storage has failed: the message names the problem, and `advice` the fix. */
 export class DatabaseFailure extends ExplainedError {
-  /** Without its subject, the database. */
+  /** The predicate of the message, whose subject is the database. */
   readonly problem: string
   readonly advice: string
 
@@ -73,13 +73,13 @@ export class DatabaseFailure extends ExplainedError {
   }
 }
 
-/** Nothing more can be written: what was to be committed is not. */
+/** Thrown when the disk is full; the transaction was not committed. */
 export class DatabaseFull extends DatabaseFailure {}
 
-/** It has to be restored; to call again does not help. */
+/** Thrown when the database is damaged and has to be restored; a retry does not help. */
 export class DatabaseDamaged extends DatabaseFailure {}
 
-/** The database rejects a statement because of its data: the same statement can never succeed. */
+/** Thrown for a statement that the database rejects because of its data, so that it can never succeed. */
 export class StatementRejected extends Error {
   constructor(cause: unknown) {
     super(`the database refuses a statement: ${cause instanceof Error ? cause.message : cause}`, { cause })
@@ -87,13 +87,13 @@ export class StatementRejected extends Error {
   }
 }
 
-/** For adapters: how the transactions of a store end. */
+/** Records the outcome of a store's transactions, for adapters. */
 export class Writes {
-  /** The failure of the database, for the port. */
+  /** The failure of the last transaction, if the database caused it. */
   failing: DatabaseFailure | null = null
   readonly #named: (error: unknown) => unknown
 
-  /** `named`: an error as the port names it. */
+  /** `named`: converts an error to the port's error. */
   constructor(named: (error: unknown) => unknown) {
     this.#named = named
   }
@@ -111,7 +111,7 @@ export class Writes {
   }
 }
 
-/** Repeats a change of `most` rows until it has changed fewer; returns how many in all. Other writers run in between. */
+/** Repeats a change of up to `most` rows until it changes fewer; returns their total. Other writers run in between. */
 export async function untilFewer(most: number, change: () => Promise<number>): Promise<number> {
   for (let all = 0; ; ) {
     const changed = await change()

@@ -10,7 +10,7 @@ import type { Reader } from './store.ts'
 export type Cell = string | number | null
 type Row = Readonly<Record<string, Cell>>
 
-/** Registrations of workers, sessions of the console and properties of the database itself stay where they are. */
+/** Tables that are not copied: registrations of workers, sessions of the console and properties of the database. */
 const NOT_COPIED: readonly string[] = [
   'workers',
   'worker_reports',
@@ -21,10 +21,10 @@ const NOT_COPIED: readonly string[] = [
   'console_sessions',
 ]
 
-/** Parents before children. */
+/** The names of the copied tables, each after those that it refers to. */
 export const TABLE_NAMES = Object.keys(TABLES).filter((table) => !NOT_COPIED.includes(table))
 
-/** Rows behind the one whose key is `after`, or the first ones. */
+/** The rows after the key `after`, or the first rows. */
 export async function readRows(
   db: Reader,
   table: string,
@@ -40,7 +40,7 @@ export async function readRows(
   return await query.execute()
 }
 
-/** All rows behind `after`, in pages of `limit`. */
+/** All rows after the key `after`, in pages of `limit`. */
 export function tablePages(
   db: Reader,
   table: string,
@@ -52,18 +52,18 @@ export function tablePages(
   )
 }
 
-/** The key of `row`, to go on behind it. */
+/** The key of a row, after which a copy continues. */
 export function keyOfRow(table: string, row: Row): Cell[] {
   return keyOf(table).map((column) => row[column] ?? null)
 }
 
 interface TableSum {
   rows: number
-  /** Over every cell of every row. */
+  /** The hash of all cells of all rows. */
   sha256: string
 }
 
-/** The same for the same content, whatever the database and the order of its columns. */
+/** The checksum of a table, which does not depend on the database or the order of its columns. */
 export async function sumTable(db: Reader, table: string, rows_at_once: number): Promise<TableSum> {
   const hash = createHash('sha256')
   let rows = 0

@@ -1,5 +1,5 @@
-// Background work that is not a chunk: validate a file, plan a batch, purge, deliver. Projects take turns, and each
-// has its tasks claimed in order of run_at, under the same leases as chunks (workers.ts).
+// Background work that is not a chunk: validate a file, plan a batch, purge, deliver. Projects are served round robin,
+// each project's tasks in the order of run_at, under the same leases as chunks (workers.ts).
 import { type RawBuilder, sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { expiredFiles } from './files.ts'
@@ -7,14 +7,14 @@ import { changesRow, compare, deleteRows, insertRow, NOW, selectRows, updateRows
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-/** Ends the task (`finishTask`) in its own transaction; stops soon after `signal` aborts. */
+/** Runs a task and ends it (`finishTask`) in a transaction of its own; stops soon after `signal` aborts. */
 export type TaskHandler = (task: TaskRow, signal: AbortSignal) => Promise<void>
 export type TaskHandlers = Readonly<Partial<Record<TaskKind, TaskHandler>>>
 
-/** Reading more than this (bytes) makes a task a large one, which never has the last place. */
+/** The bytes to read from which a task is large; large tasks never get the last slot. */
 const LARGE_BYTES_MIN = 2 * 1024 * 1024
 
-/** The value of `large` for a task that may have to read so much. */
+/** The value of `large` for a task that may read so many bytes. */
 export function sizeClass(bytes: number): number {
   return Number(bytes >= LARGE_BYTES_MIN)
 }
@@ -27,28 +27,28 @@ export async function insertTask(
   await insertRow(tx, 'tasks', { id: newId('task', now), ...task, state: 'ready', created: now })
 }
 
-/** Runs the task as soon as a worker looks. */
+/** Makes the task due now. */
 export async function runAtOnce(tx: Writer, kind: TaskKind, subject: string): Promise<void> {
   await updateRows(tx, 'tasks', { kind, subject, state: 'ready' }).set({ run_at: 0 }).execute()
 }
 
-/** Which tasks are asked for. */
+/** A selection of tasks. */
 export interface TaskChoice {
   kinds: readonly TaskKind[]
-  /** Whether to list tasks that may take long, or those that do not. */
+  /** Whether to select large tasks, or the others. */
   large: boolean
   exceptProjects?: readonly string[]
-  /** The project that had its turn last. */
+  /** The project that was served last. */
   after?: string | null
   /**
-   * If given, no tasks of other batches, and no validation of other files but those that are queued `since` then (Unix
-   * ms). It may name files, too.
+   * The only batches of the tasks, and files among them; absent: all. Validation tasks queued from `since` on (Unix ms)
+   * are selected as well.
    */
   onlyBatches?: readonly string[] | undefined
   since?: number
 }
 
-/** Restricts tasks of this kind by `onlyBatches`. The others are of no batch, or of one that has ended. */
+/** The condition of `onlyBatches` for tasks of this kind; other kinds are of no batch, or of one that has ended. */
 function ofBatches(kind: TaskKind, { onlyBatches: ids, since = 0 }: TaskChoice): RawBuilder<boolean> {
   if (ids === undefined || kind === 'purge' || kind === 'deliver') return sql`1 = 1`
   const isNew = kind === 'validate' || kind === 'make' ? sql`created >= ${since}` : sql`1 = 0`
@@ -63,12 +63,12 @@ interface Turn {
   project_id: string
 }
 
-/** Whether there is anything to claim, without taking the write lock. */
+/** Whether a task can be claimed, read without the write lock. */
 export async function hasDueTask(db: Reader, choice: TaskChoice): Promise<boolean> {
   return (await dueTurns(db, choice)).length > 0
 }
 
-/** Leases the task that has been due longest of the project whose turn it is, if any is due. */
+/** Leases the longest due task of the next project in the round robin, if any is due. */
 export async function claimTask(
   tx: Writer,
   worker_id: string,
@@ -90,7 +90,7 @@ export async function claimTask(
       .forUpdate()
       .skipLocked()
       .executeTakeFirst()
-    // Another worker has it under its hands.
+    // Another worker is about to lease the task.
     if (next) return await leaseTask(tx, worker_id, next.id)
   }
   return undefined
@@ -109,8 +109,8 @@ export async function leaseTask(tx: Writer, worker_id: string, id: string): Prom
 }
 
 /**
- * Whose turn it is: projects that have the fewest of such tasks under way, round robin among those that have as
- * many. Steps from project to project through the index: the cost is that of the projects, not of their tasks.
+ * The next projects in the round robin: those with the fewest such tasks running first. Steps from project to project
+ * through the index: the cost is that of the projects, not of their tasks.
  */
 async function dueTurns(db: Reader, choice: TaskChoice): Promise<Turn[]> {
   const { kinds, large, exceptProjects = [], after = null } = choice
@@ -154,7 +154,7 @@ async function dueTurns(db: Reader, choice: TaskChoice): Promise<Turn[]> {
     )
 }
 
-/** Ends the task, if its lease still holds: call it first in the transaction that records its effect. */
+/** Ends the task if its lease is valid; to be called first in the transaction that records its effect. */
 export async function finishTask(tx: Writer, task: TaskRow): Promise<boolean> {
   return await changesRow(deleteRows(tx, 'tasks', { id: task.id, epoch: task.epoch, state: 'leased' }))
 }
@@ -171,12 +171,12 @@ export async function postponeTask(
     .execute()
 }
 
-/** Makes the postponed task about `subject` run at once. */
+/** Makes the postponed task of `subject` run at once. */
 export async function hastenTask(tx: Writer, subject: string, now: number): Promise<void> {
   await updateRows(tx, 'tasks', { subject, state: 'ready' }).set({ run_at: now }).execute()
 }
 
-/** Queues the task anew, with all its attempts, unless it is running. */
+/** Queues the task again, with all its attempts, unless it is running. */
 export async function requeueTask(
   tx: Writer,
   { kind, subject, project_id }: Pick<TaskRow, 'kind' | 'subject' | 'project_id'>,
@@ -187,7 +187,7 @@ export async function requeueTask(
   if (!running) await insertTask(tx, { kind, subject, project_id }, now)
 }
 
-/** The task that a pending file waits for; undefined if there is none. */
+/** The task of a pending file; undefined if there is none. */
 export async function readFileTask(
   db: Reader,
   file_id: string,
@@ -198,10 +198,9 @@ export async function readFileTask(
 }
 
 /**
- * Whether each maintenance task is due: sessions whose lease has run out, parked chunks whose time has come, files that
- * have ended, uploads that were not completed in time, blobs pending deletion. It is one query, because every worker
- * asks every second and the answer is nearly always no. States are written into the statement, so that the partial
- * indexes serve it.
+ * Whether each maintenance task is due: expired sessions, parked chunks whose time has come, files that have ended,
+ * uploads that were not completed in time, blobs pending deletion. It is one query, because every worker asks every
+ * second and the answer is mostly no. States are literals, so that the partial indexes serve it.
  */
 export async function maintenanceDue(db: Reader, now: number) {
   return await db

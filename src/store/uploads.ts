@@ -1,4 +1,4 @@
-// Uploads in parts. A part belongs to its upload until that is completed, cancelled or expired; then its blob is deleted.
+// Uploads in parts. A part belongs to its upload until that is completed, cancelled or expired; then it is deleted.
 import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
@@ -7,7 +7,7 @@ import { changesRow, deleteRows, exactSum, insertRow, NOW, selectRows, slices, u
 import type { UploadPartRow, UploadRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-/** The columns of an upload that no call has begun to complete. */
+/** The column values of an upload that no call completes. */
 export const NOT_COMPLETING = {
   completion_attempt: 0,
   completing_until: null,
@@ -15,7 +15,7 @@ export const NOT_COMPLETING = {
   completion_failure: null,
 }
 
-/** The project's upload as it is at `now` (Unix ms); undefined when it does not exist or is another project's. */
+/** The project's upload as of `now` (Unix ms); undefined when it does not exist or is another project's. */
 export async function readUpload(
   db: Reader,
   project_id: string,
@@ -26,7 +26,7 @@ export async function readUpload(
   return upload && at(upload, now)
 }
 
-/** The same; until the transaction ends, no other can change the upload. */
+/** The project's upload as of `now`, locked until the transaction ends. */
 export async function lockUpload(
   tx: Writer,
   project_id: string,
@@ -53,7 +53,7 @@ function uploadsOf(db: Reader, project_id: string) {
   return selectRows(db, 'uploads', { project_id }).selectAll()
 }
 
-/** An upload is `expired` from its `expires_at` on; maintenance ends it afterwards. */
+/** The upload as of `now`: `expired` from its `expires_at` on, although maintenance ends it later. */
 function at(upload: UploadRow, now: number): UploadRow {
   return upload.status === 'pending' && upload.expires_at <= now ? { ...upload, status: 'expired' } : upload
 }
@@ -62,7 +62,7 @@ function statusAt(now: number) {
   return sql<UploadStatus>`CASE WHEN status = 'pending' AND expires_at <= ${now} THEN 'expired' ELSE status END`
 }
 
-/** Its upload must be locked. */
+/** Inserts a part; the caller has locked its upload. */
 export async function insertUploadPart(tx: Writer, part: UploadPartRow): Promise<void> {
   await insertRow(tx, 'upload_parts', part)
   await updateRows(tx, 'uploads', { id: part.upload_id })
@@ -70,7 +70,7 @@ export async function insertUploadPart(tx: Writer, part: UploadPartRow): Promise
     .execute()
 }
 
-/** A page of them; none once the upload has ended. */
+/** A page of an upload's parts; none once the upload has ended. */
 export async function listUploadParts(
   db: Reader,
   { id, status }: Pick<UploadRow, 'id' | 'status'>,
@@ -80,7 +80,7 @@ export async function listUploadParts(
   return await listed(selectRows(db, 'upload_parts', { upload_id: id }).selectAll(), 'id', page)
 }
 
-/** pending → `status`; its parts are deleted. False when it was not pending. */
+/** Moves an upload from pending to `status` and deletes its parts. False when it was not pending. */
 export async function endUpload(
   tx: Writer,
   id: string,
@@ -100,8 +100,8 @@ export async function endUpload(
 }
 
 /**
- * Gives the upload to one call that completes it, for `lease_ms` unless it renews; the number of its attempt. Null when
- * another call has the upload, or when it is not pending.
+ * Leases the upload for `lease_ms` to one call that completes it; returns the number of the attempt. Null when another
+ * call has the lease, or when the upload is not pending.
  */
 export async function beginCompletion(
   tx: Writer,
@@ -132,7 +132,7 @@ export async function renewCompletion(
     .execute()
 }
 
-/** The attempt has failed: the next one may begin. */
+/** Ends a failed attempt, so that another one may start. */
 export async function leaveCompletion(
   tx: Writer,
   id: string,
@@ -144,7 +144,7 @@ export async function leaveCompletion(
     .execute()
 }
 
-/** Whether a call has the upload now. */
+/** Whether a call has the upload's lease. */
 export async function isCompleting(db: Reader, id: string): Promise<boolean> {
   const row = await selectRows(db, 'uploads', { id })
     .select('id')
@@ -162,7 +162,7 @@ export async function listExpiredUploads(db: Reader, now: number, limit: number)
     .execute()
 }
 
-/** The pending uploads of a project, with what they have `stored` for its quota: each as large as announced, or as its parts are. */
+/** The pending uploads of a project. `stored`: their bytes for quotas, the announced ones or those of larger parts. */
 export function pendingUploads(db: Reader, project_id: string) {
   const larger = sql<number>`CASE WHEN part_bytes > bytes THEN part_bytes ELSE bytes END`
   return db.selectFrom(
@@ -170,7 +170,7 @@ export function pendingUploads(db: Reader, project_id: string) {
   )
 }
 
-/** How many they are, and their bytes. */
+/** The number of pending uploads, and their bytes. */
 export async function sumPendingUploads(
   db: Reader,
   project_id: string,

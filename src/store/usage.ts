@@ -12,14 +12,14 @@ import { adding, addRows, exactSum, putRows, selectRows, slices, updateRows } fr
 import type { BatchRow, BatchStatisticsRow, ProjectDayRow, UsageDayRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-/** Adds to the counters; `rows` hold each key once. */
+/** Adds to the counters of usage by day; each key once in `rows`. */
 export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promise<void> {
   await addRows(tx, 'usage_days', rows, DAY_SUMS)
 }
 
 /**
- * Adds to the counters of whole projects; `rows` hold each key once. Returns which of these projects have ever had
- * a limit: commits need to know, and a query of its own would cost another round trip for each commit.
+ * Adds to the counters of whole projects; each key once in `rows`. Returns the projects that have ever had a limit:
+ * commits need them, and a separate query would cost another round trip for each commit.
  */
 export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[]): Promise<Set<string>> {
   if (rows.length === 0) return new Set()
@@ -30,7 +30,7 @@ export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[])
   return new Set(added.rows.filter((row) => row.limit_version !== null).map((row) => row.project_id))
 }
 
-/** The spending of each of these entities in the window, by model; those that spent nothing are left out. */
+/** The spend of each of these entities in the window, by model; entities without spend are absent. */
 export async function spentByEntities(
   db: Reader,
   project_id: string,
@@ -51,7 +51,7 @@ export async function spentByEntities(
   return spent
 }
 
-/** The spending in the window with each key, by model, whatever the entity. */
+/** The spend of each of these keys in the window, by model, over all entities. */
 export async function spentByKeys(db: Reader, project_id: string, window: Period): Promise<KeySpend[]> {
   return await selectRows(db, 'project_days', { project_id })
     .select(['key_id', 'model', exactSum('cost_nanos').as('cost_nanos')])
@@ -63,8 +63,8 @@ export async function spentByKeys(db: Reader, project_id: string, window: Period
 }
 
 /**
- * Sums of what was settled, for reports: in total, and by any of entity, entity type, day, model and key. They are summed up
- * a piece of the table at a time, so that a report of any size needs little memory and delays no other call.
+ * Sums of settled usage for reports: in total, and by any of entity, entity type, day, model and key. They are computed
+ * over one piece of the table at a time, so that a report of any size needs little memory and delays no other call.
  */
 export interface UsageFilter {
   project_id: string
@@ -72,34 +72,34 @@ export interface UsageFilter {
   entity_type?: string
   key?: string
   model?: string
-  /** Days since 1970-01-01 UTC; the first is counted, the last no longer. */
+  /** Days since 1970-01-01 UTC; the first is included, the last excluded. */
   from_day?: number
   to_day?: number
 }
 
 export type UsageSums = Record<SumOf<'usage_days'>, number>
 
-/** In the order of the primary key: groups that begin with the entity are complete when the next one begins. */
+/** The columns in the order of the primary key: a group that begins with the entity is complete at the next one. */
 export const USAGE_COLUMNS = ['entity', 'entity_type', 'day', 'model', 'key'] as const
 export type UsageColumn = (typeof USAGE_COLUMNS)[number]
 
-/** Empty texts stand for lines without an entity, without a type or without a model, and for keys that are not known. */
+/** A group of usage. Empty texts stand for lines without an entity, type or model, and for unknown keys. */
 export type UsageGroupRow = UsageSums &
   Partial<Record<'entity' | 'entity_type' | 'model' | 'key', string>> & {
     day?: number
   }
 
-/** Summed up by one statement. */
+/** The number of rows that one statement sums up. */
 const PIECE_ROWS = 5_000
-/** Groups that are not complete. */
+/** The limit of incomplete groups in memory. */
 const OPEN_GROUPS_MAX = 100_000
 
-/** More groups than fit into memory. */
+/** Thrown when more groups are incomplete than fit into memory. */
 export class TooManyGroups extends Error {}
 
 /**
- * Yields after each piece of the table the groups that it completed, in the order of `by`, which is in the order of
- * USAGE_COLUMNS. Without `by`, one group at most. Throws TooManyGroups.
+ * Yields the completed groups after each piece of the table, ordered by `by`, which is in the order of USAGE_COLUMNS.
+ * Without `by`, one group at most. Throws TooManyGroups.
  */
 export async function* listUsage(
   db: Reader,
@@ -138,7 +138,7 @@ function inOrder(a: UsageGroupRow, b: UsageGroupRow, by: readonly UsageColumn[])
 
 type PieceEnd = Pick<UsageDayRow, 'entity' | 'day' | 'model' | 'key_id'>
 
-/** Undefined where the rest of the table is no longer than a piece. */
+/** The end of the next piece; undefined if the rest of the table is no longer than a piece. */
 async function endOfPiece(db: Reader, filter: UsageFilter, after?: PieceEnd): Promise<PieceEnd | undefined> {
   return await pieceOf(db, filter, after)
     .select(['entity', 'day', 'model', 'key_id'])
@@ -186,10 +186,10 @@ function keyOf({ entity, day, model, key_id }: PieceEnd): RawBuilder<unknown> {
   return sql`(${entity}, ${day}, ${model}, ${key_id})`
 }
 
-// Statistics of batches: errors by code and message, and what finished when. One row per batch, of bounded size
+// Statistics of batches: errors by code and message, and finished lines by time. One row per batch, of bounded size
 // (results/batch-statistics.ts).
 
-/** The rows that there are, in no order. */
+/** The existing rows, in no order. */
 export async function readBatchStatistics(
   db: Reader,
   batch_ids: readonly string[],
@@ -200,7 +200,7 @@ export async function readBatchStatistics(
 
 const TIMELINES_AT_ONCE = 200
 
-/** The project's batches whose windows end at this time (Unix ms) or later, so many at a time. */
+/** The timelines of the project's batches whose windows end at a time (Unix ms) or later, in pages. */
 export async function* listTimelines(
   db: Reader,
   project_id: string,
@@ -224,13 +224,13 @@ export async function writeBatchStatistics(tx: Writer, rows: readonly BatchStati
   await putRows(tx, 'batch_statistics', rows, ['errors', 'timeline'])
 }
 
-// Sizes of prompts, in bytes and in reported tokens, summed by model. Large sums are halved, so that recent prompts
-// outweigh those of an earlier tokenizer.
+// Sizes of prompts, in bytes and in reported tokens, summed by model. Large sums are divided by two, so that recent
+// prompts outweigh those of an earlier tokenizer.
 
-/** Tokens from which on sums are halved. */
+/** The number of tokens from which sums are divided by two. */
 const TOKENS_MAX = 10_000_000
 
-/** Models are updated in the order of their names, so that two workers cannot deadlock. */
+/** Adds to the statistics in the order of the models' names, so that two workers cannot deadlock. */
 export async function addPromptStatistics(
   tx: Writer,
   seen: ReadonlyMap<string, PromptStatistics>,
@@ -250,7 +250,7 @@ export async function addPromptStatistics(
   }
 }
 
-/** By model; a model without reports is absent. */
+/** The statistics by model; a model without reports is absent. */
 export async function readPromptStatistics(db: Reader): Promise<Map<string, PromptStatistics>> {
   const rows = await db.selectFrom('prompt_statistics').selectAll().execute()
   return new Map(rows.map(({ model, ...seen }) => [model, seen]))

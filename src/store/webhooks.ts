@@ -17,8 +17,8 @@ export async function listEvents(
 }
 
 /**
- * Removes up to `limit` events from before `cutoff` (Unix ms) and what became of them, with webhooks of ended batches that
- * nothing is left of; returns how many events.
+ * Deletes up to `limit` events from before `cutoff` (Unix ms) and their deliveries, and webhooks of ended batches
+ * without further events; returns the number of events.
  */
 export async function forgetEvents(tx: Writer, cutoff: number, limit: number): Promise<number> {
   const old = await tx
@@ -55,8 +55,7 @@ export async function listWebhooks(
 }
 
 /**
- * The enabled webhooks of a batch, or of the project itself (null); none of them can be deleted until the
- * transaction ends.
+ * The enabled webhooks of a batch, or of the project itself (null), locked against deletion until the transaction ends.
  */
 export async function enabledWebhooks(
   tx: Writer,
@@ -85,7 +84,7 @@ export async function disableWebhook(tx: Writer, id: string, reason: string, now
     .execute()
 }
 
-/** With its deliveries; tasks about them find nothing and end. The webhook is locked. */
+/** Deletes a webhook, which the caller has locked, with its deliveries; their tasks then end without effect. */
 export async function deleteWebhook(tx: Writer, id: string): Promise<void> {
   await deleteRows(tx, 'deliveries', { webhook_id: id }).execute()
   await deleteRows(tx, 'webhooks', { id }).execute()
@@ -100,7 +99,7 @@ export async function insertDelivery(
   await insertRow(tx, 'deliveries', row)
 }
 
-/** A delivery with what is sent and where to. */
+/** A delivery with the event and the address. */
 export interface PendingDelivery {
   delivery: DeliveryRow
   webhook: WebhookRow
@@ -144,7 +143,7 @@ export async function listDeliveries(
   return await listed(deliveries, 'deliveries.id', page)
 }
 
-/** Oldest first, locked until the transaction ends. */
+/** Failed deliveries, oldest first, locked until the transaction ends. */
 export async function lockFailedDeliveries(
   tx: Writer,
   webhook_id: string,
@@ -160,7 +159,7 @@ export async function lockFailedDeliveries(
 
 const PENDING_MAX = 100
 
-/** The newest event of the project, and deliveries to its own webhooks that are under way, as a text that changes whenever they do. */
+/** A text that changes with the project's newest event and with the running deliveries to its own webhooks. */
 export async function deliveryVersions(
   db: Reader,
   project_id: string,

@@ -50,7 +50,7 @@ export async function openSession(
   return id
 }
 
-/** False if the session has ended: its leases are lost, and the worker must open another session. */
+/** Renews a session. False if it has ended: its leases are lost, and the worker must open another session. */
 export async function renewSession(tx: Writer, worker_id: string, lease_ms: number): Promise<boolean> {
   return await changesRow(
     updateRows(tx, 'workers', { id: worker_id })
@@ -60,8 +60,8 @@ export async function renewSession(tx: Writer, worker_id: string, lease_ms: numb
 }
 
 /**
- * Locks a session until the end of the transaction, so that it cannot expire meanwhile; false if it has ended. Claims
- * under an ended session would never be requeued.
+ * Locks a session against expiry until the end of the transaction; false if it has ended. Claims under an ended session
+ * would never be requeued.
  */
 export async function lockSession(tx: Writer, worker_id: string): Promise<boolean> {
   const row = await selectRows(tx, 'workers', { id: worker_id })
@@ -72,7 +72,7 @@ export async function lockSession(tx: Writer, worker_id: string): Promise<boolea
   return row !== undefined
 }
 
-/** The chunks that are leased to a worker, as far as the database knows. */
+/** The chunks that a worker has leased, as far as the database knows. */
 export async function leasedChunks(
   db: Reader,
   worker_id: string,
@@ -82,7 +82,7 @@ export async function leasedChunks(
     .execute()
 }
 
-/** The same for tasks. */
+/** The tasks that a worker has leased, as far as the database knows. */
 export async function leasedTasks(db: Reader, worker_id: string): Promise<Pick<TaskRow, 'id' | 'epoch'>[]> {
   return await selectRows(db, 'tasks', { worker_id, state: 'leased' }).select(['id', 'epoch']).execute()
 }
@@ -100,7 +100,7 @@ export async function closeSession(tx: Writer, worker_id: string): Promise<void>
   await requeue(tx, worker_id)
 }
 
-/** The number of open sessions but `own`, and when the last one expires if none is renewed (ms from now). */
+/** The number of open sessions but `own`, and the time in ms after which the last one expires without a renewal. */
 export async function liveSessions(db: Reader, own = ''): Promise<{ count: number; longest_ms: number }> {
   const rows = await db
     .selectFrom('workers')
@@ -129,9 +129,7 @@ async function requeue(tx: Writer, worker_id: string): Promise<void> {
   await updateRows(tx, 'tasks', { worker_id, state: 'leased' }).set(free).execute()
 }
 
-/**
- * How workers and their model servers do, as they report every few seconds. A row goes with the session it is of.
- */
+/** The state of workers and their model servers, as reported every few seconds. It is deleted with its session. */
 export interface UpstreamReport {
   model: string
   upstream: string
@@ -143,16 +141,16 @@ export interface UpstreamReport {
   latency_ms: number | null
   errors_per_s: number
   last_error: string | null
-  /** Whether it is up, by its lines or its list of models; null: not known. */
+  /** Whether the server is up, by its lines or its list of models; null: unknown. */
   reachable?: boolean | null
   tier?: number
-  /** `until` in Unix seconds. */
+  /** The concurrency by opening hours; `until` in Unix seconds. */
   hours?: { places: number; until: number | null } | null
   /** The live share of a server that answers other requests too; absent: it does not. */
   live?: LiveReport
 }
 
-/** The traffic of a server, and how many lines it may have; null: it does not say. */
+/** The live traffic of a server, and the limit of lines; null: the server does not report it. */
 export interface LiveReport {
   share: number
   running: number | null
@@ -164,9 +162,9 @@ export interface WorkerReport {
   open_chunks: number
   stores_failing: boolean
   upstreams: UpstreamReport[]
-  /** By hour of the clock (Unix ms), since the worker started: what others left for lines of live servers, from 0 to 1. */
+  /** The share of live servers left for lines, from 0 to 1, by clock hour (Unix ms) since the worker's start. */
   live_hours?: [at: number, left: number][]
-  /** The batches that the worker of one command answers; absent: all. */
+  /** The only batches that a command's worker answers; absent: all. */
   only_batches?: string[]
 }
 
@@ -180,7 +178,7 @@ export async function setWorkerReport(
   await putRows(tx, 'worker_reports', [row], ['reported_at', 'report'])
 }
 
-/** Adds what servers did since the last report, and forgets what is older than a day. */
+/** Adds the servers' work since the last report, and deletes hours older than a day. */
 export async function addServerHours(tx: Writer, rows: readonly ServerHourRow[], now: number): Promise<void> {
   if (rows.length === 0) return
   await addRows(tx, 'server_hours', rows, ['answered', 'answered_ms', 'missed', 'missed_ms'])
@@ -190,7 +188,7 @@ export async function addServerHours(tx: Writer, rows: readonly ServerHourRow[],
     .execute()
 }
 
-/** By model, server and hour. */
+/** The hours by model, server and time. */
 export async function listServerHours(db: Reader, now: number): Promise<ServerHourRow[]> {
   const rows = db
     .selectFrom('server_hours')
@@ -199,17 +197,17 @@ export async function listServerHours(db: Reader, now: number): Promise<ServerHo
   return await rows.orderBy('model').orderBy('upstream').orderBy('hour').execute()
 }
 
-/** A worker whose session lives. */
+/** A worker with a valid session. */
 interface LiveWorker {
   id: string
-  /** Unix ms. */
+  /** The start of the worker, Unix ms. */
   started: number
-  /** Null until its first report. */
+  /** The time of the last report; null before the first. */
   reported_at: number | null
   report: WorkerReport | null
 }
 
-/** The live workers, the one that started first at the head. */
+/** The live workers in the order of their starts. */
 export async function listLiveWorkers(db: Reader): Promise<LiveWorker[]> {
   const rows = await db
     .selectFrom('workers')
@@ -229,12 +227,12 @@ function isOfCommand(report: WorkerReport | null): report is WorkerReport & { on
   return report?.only_batches !== undefined
 }
 
-/** A batch that is younger may be missing in the report of the worker that answers it. */
+/** The age up to which a batch may be missing in its worker's report. */
 const REPORTED_MS = 10_000
 
 /**
- * The models of each running worker but `own`, each with the names of its upstreams, as it reported last. Without the
- * workers of commands, unless they answer `batch` at `now` (Unix ms).
+ * The models of each running worker but `own`, with the names of their upstreams, by the last reports. Workers of
+ * commands are excluded unless they answer `batch` at `now` (Unix ms).
  */
 export async function modelsOfWorkers(
   db: Reader,
@@ -253,25 +251,26 @@ export async function modelsOfWorkers(
 // The models that a worker cannot send lines to, and since when. A row exists only while there is a problem, and is
 // deleted with the session that reported it.
 
-/** The last errors of a model's servers, and the batches that met them. */
+/** The last errors of a model's servers, and the affected batches. */
 export interface UpstreamErrors {
-  /** If no server is reachable, or up: the reason, in words for callers. */
+  /** The reason for which no server is reachable, or up, in words for callers; else null. */
   reason: string | null
-  /** By batch ID: the last error of its lines, for their owner. */
+  /** The last error of lines by batch ID, for the batch's owner. */
   batches: Readonly<Record<string, string>>
-  /** With all that the server said: for operators. */
+  /** The last error with the server's full message, for operators. */
   last_error: string | null
-  /** Whether the lines of other batches are not sent either. */
+  /** Whether lines of other batches are not sent either. */
   isOpen: boolean
 }
 
 /**
- * `starting`: its servers run on demand, and none is up (`reason` says why); `unavailable`: no server is reachable;
- * `live_traffic`: other requests take all of its servers; `throttled`: the servers asked to wait; `failing`: they fail on lines of the named batches.
+ * A model that a worker sends no lines to. `starting`: its servers run on demand, and none is up (`reason` says why);
+ * `unavailable`: no server is reachable; `live_traffic`: other requests take them all; `throttled`: servers asked to
+ * wait; `failing`: they fail on lines of the named batches.
  */
 export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & UpstreamErrors
 
-/** A worker that has not renewed its lease for this long does not count as running. */
+/** The time without renewal after which a worker does not count as running. */
 const STALE_MS = 4_500
 
 /** Replaces the reports of a worker. */
@@ -299,7 +298,7 @@ export async function listLaneReports(db: Reader): Promise<LaneReport[]> {
   return rows.map(({ details, ...report }) => ({ ...NO_DETAILS, ...report, ...JSON.parse(details ?? '{}') }))
 }
 
-/** The ones among these models that another worker with a valid lease has, of no command, and does not report as unavailable. */
+/** The given models that another worker with a valid lease, not of a command, has and reports as available. */
 export async function reachableByOthers(
   db: Reader,
   worker_id: string,
@@ -322,7 +321,7 @@ export async function reachableByOthers(
 /** The details of a report without any. */
 const NO_DETAILS: UpstreamErrors = { reason: null, batches: {}, last_error: null, isOpen: true }
 
-/** Whether any worker holds a session, and has renewed it lately. */
+/** Whether any worker has a session that was renewed lately. */
 export async function hasWorker(db: Reader): Promise<boolean> {
   const row = await selectRows(db, 'workers', { role: 'worker' })
     .select('id')
@@ -338,24 +337,24 @@ export async function hasWorker(db: Reader): Promise<boolean> {
   return row.length > 0
 }
 
-// How much there is to do, counted for metrics. Each count is served by a partial index over what is unfinished,
-// so it costs the same however much has been done before.
+// The amount of work, counted for metrics. A partial index over unfinished rows serves each count, so the cost does not
+// grow with finished work.
 
 export const OPEN_CHUNK_STATES = ['ready', 'leased', 'parked'] as const
 
 export interface WorkCounts {
-  /** Batches that have not ended, by status; those that are absent have none. */
+  /** The number of batches that have not ended, by status; absent: none. */
   batches: ReadonlyMap<BatchStatus, number>
   /** The nearest end of an unfinished batch's window, Unix ms. */
   nearest_deadline: number | null
   chunks: Record<(typeof OPEN_CHUNK_STATES)[number], number>
-  /** Parked chunks by what they wait for. */
+  /** The number of parked chunks by their reason. */
   parked: ReadonlyMap<string, number>
-  /** Worker processes whose lease is valid. */
+  /** The number of worker processes with a valid lease. */
   workers: number
-  /** Tasks that could run now, by kind. */
+  /** The number of due tasks by kind. */
   tasks_due: ReadonlyMap<TaskKind, number>
-  /** Blobs pending deletion. */
+  /** The number of blobs pending deletion. */
   blobs_pending_deletion: number
 }
 

@@ -1,5 +1,5 @@
-// Connections to PostgreSQL that survive its restarts, and what its errors mean. A broken connection leaves the pool; a
-// caller that asks for one while the server is unavailable waits for a limited time.
+// Connections to PostgreSQL that survive its restarts, and the meaning of its errors. A broken connection leaves the
+// pool; a caller that asks for one while the server is unavailable waits for a limited time.
 import type { PostgresPool, PostgresPoolClient, PostgresQueryResult } from 'kysely'
 import { type CustomTypesConfig, Pool, type PoolConfig, types } from 'pg'
 import { type Clock, sleep } from '../../domain/clock.ts'
@@ -14,7 +14,7 @@ export function openPool(config: PoolConfig): Pool {
   return pool
 }
 
-/** Retries until a connection is open, and not after that. `onWaiting` gets the errors of the retries. */
+/** A pool that retries until a connection is open, but not after that. `onWaiting` gets the errors of the retries. */
 export function connectingPool(
   pool: Pool,
   patience: RetryPlan,
@@ -39,8 +39,8 @@ export function connectingPool(
 }
 
 /**
- * For transactions. A connection on which a statement is not answered in time is given up: whatever is sent behind that
- * statement, a ROLLBACK above all, would wait as long again. So is one to a server that takes no changes.
+ * A pool for transactions. It drops a connection on which a statement timed out, since the next statement, such as
+ * ROLLBACK, would wait as long again; and one to a server that is read-only.
  */
 export function answeringPool(pool: Pool): PostgresPool {
   const connect = async (): Promise<PostgresPoolClient> => {
@@ -60,7 +60,7 @@ export function answeringPool(pool: Pool): PostgresPool {
   return { options: pool.options, connect, end: () => pool.end() }
 }
 
-/** For single statements that change nothing, each of which may be asked again on another connection. */
+/** A pool for single statements that change nothing, which it repeats on another connection. */
 export function readingPool(pool: Pool, patience: RetryPlan): PostgresPool {
   const query = queryBy(async (text, parameters) => {
     try {
@@ -74,8 +74,8 @@ export function readingPool(pool: Pool, patience: RetryPlan): PostgresPool {
 }
 
 /**
- * Servers and callers may say what no text of the database can hold. The types of Kysely's port overload this with
- * cursors, which are not used here.
+ * Runs a query with storable texts only, since servers and callers may send others. The types of Kysely's port overload
+ * this with cursors, which are not used here.
  */
 function queryBy(
   ask: (text: string, parameters: unknown[]) => Promise<unknown>,
@@ -95,11 +95,11 @@ function untilAvailable(error: unknown): Remedy {
   return isUnavailable(error) ? 'outage' : null
 }
 
-// Whole numbers of 8 bytes arrive as numbers: money, times, sizes and counts all fit, and one that does not
-// is a fault that must not pass for another number.
+// Integers of 8 bytes arrive as numbers: money, times, sizes and counts all fit, and any other value throws rather than
+// being rounded.
 
 const INT8 = types.builtins.INT8
-/** The type that PostgreSQL gives a sum over INT8. */
+/** PostgreSQL's type of a sum over INT8. */
 const NUMERIC = types.builtins.NUMERIC
 
 const numberTypes: CustomTypesConfig = {
@@ -109,7 +109,7 @@ const numberTypes: CustomTypesConfig = {
   },
 }
 
-/** Throws a RangeError where a number could not hold every digit. */
+/** The number of a text. Throws a RangeError if a number cannot hold every digit. */
 function safeNumber(text: string): number {
   const value = Number(text)
   if (Number.isInteger(value) ? !Number.isSafeInteger(value) : String(value) !== text)
@@ -117,22 +117,22 @@ function safeNumber(text: string): number {
   return value
 }
 
-// Tries again while PostgreSQL restarts, fails over or settles a conflict: soon after the first failure, ever
-// more rarely after that, each time by chance a little earlier or later than the others who wait.
+// Retries while PostgreSQL restarts, fails over or settles a conflict: soon after the first failure, then at growing
+// intervals with random jitter.
 
 const CONFLICT_WAIT_MS = { min: 5, max: 200 }
 const OUTAGE_WAIT_MS = { min: 50, max: 1_000 }
 
-/** The remedy for a failure: another attempt, now or once the server may be back; null: none. */
+/** The remedy for a failure: a retry, now or once the server may be back; null: none. */
 export type Remedy = 'conflict' | 'outage' | null
 
 interface RetryPlan {
   clock: Clock
-  /** How long one call goes on trying, in ms. */
+  /** The time for which one call is retried, in ms. */
   for_ms: number
 }
 
-/** Throws the last error when the patience has run out, and at once what `remedyOf` has no remedy for. */
+/** Retries `attempt`. Throws the last error when the time is over, and at once an error without a remedy. */
 export async function withRetries<T>(
   { clock, for_ms }: RetryPlan,
   attempt: () => Promise<T>,
@@ -153,26 +153,26 @@ export async function withRetries<T>(
   }
 }
 
-// The settings in the URL of a database: where it is, how to reach it, and how many connections to keep. Everything
-// that the driver knows may stand in it (host, user, password, sslmode, sslrootcert, application_name,
-// options, …); a few parameters are our own.
+// The settings in the URL of a database: its location, how to reach it, and how many connections to keep. The URL may
+// have all parameters that the driver knows (host, user, password, sslmode, sslrootcert, application_name, options, …)
+// and a few of Offpeak's own.
 
 const IDLE_IN_TRANSACTION_MS = 15_000
 const KEEP_ALIVE_MS = 10_000
 
-/** A whole number of at least 1 each. */
+/** The parameters of Offpeak's own with their defaults, whole numbers of at least 1. */
 const OURS = {
-  /** Per process. A transaction holds one for a few round trips, so few go a long way. */
+  /** Connections per process. A transaction holds one for a few round trips. */
   pool_max: 10,
   statement_timeout_ms: 30_000,
   lock_timeout_ms: 10_000,
   connect_timeout_ms: 5_000,
-  /** An answer that does not even come as a timeout means that the network is broken. */
+  /** The time after a statement's timeout in which even its error must arrive; then the network is broken. */
   answer_extra_ms: 5_000,
 } as const
 type OurParameter = keyof typeof OURS
 
-/** Throws a RangeError that names the parameter; no password is ever part of its text. */
+/** Reads a database URL. Throws a RangeError that names the wrong parameter, without any password. */
 export function readAddress(url: string): PoolConfig {
   const address = new URL(url)
   const take = (name: OurParameter): number => {
@@ -204,22 +204,22 @@ export function readAddress(url: string): PoolConfig {
   }
 }
 
-// Classifies errors of PostgreSQL: whether to retry, and what to tell the operator.
-// Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
+// Classifies errors of PostgreSQL: whether to retry, and the message for the operator. Codes:
+// https://www.postgresql.org/docs/current/errcodes-appendix.html
 
-/** Conflicts with another transaction; a retry may succeed. */
+/** Codes of conflicts with another transaction; a retry may succeed. */
 const CONFLICTS = new Set([
   '40001', // serialization_failure
   '40P01', // deadlock_detected
   '55P03', // lock_not_available: lock_timeout
 ])
 
-/** read_only_sql_transaction: a standby, or a primary that became one. */
+/** The code read_only_sql_transaction of a standby, or of a primary that became one. */
 const READ_ONLY = '25006'
 
 const TOO_MANY_CONNECTIONS = '53300'
 
-/** The server is stopping, stopped or starting, or accepts no further connection, or no changes. */
+/** Codes of a server that is stopping, stopped or starting, or accepts no further connection, or no changes. */
 const UNAVAILABLE = new Set([
   '57P01', // admin_shutdown
   '57P02', // crash_shutdown
@@ -246,23 +246,23 @@ const REJECTIONS = new Set([
 ])
 
 const DISK_FULL = '53100'
-/** query_canceled: statement_timeout. */
+/** The code query_canceled, of a statement_timeout. */
 const CANCELLED = '57014'
 
-/** Messages of the driver without a code. */
+/** Messages of the driver's errors that have no code. */
 const BROKEN =
   /^(Connection terminated|Client has encountered a connection error|timeout exceeded when trying)/
 
-/** PgBouncer passes few parameters on. */
+/** The message of PgBouncer, which passes few parameters on. */
 const UNSUPPORTED_PARAMETER = /^unsupported startup parameter/
 
 /**
- * Classes of errors that lie in the data of a statement: cardinality violation, data exception, integrity constraint
- * violation, program limit exceeded, an exception of a trigger.
+ * Classes of errors in the data of a statement: cardinality violation, data exception, integrity constraint violation,
+ * program limit exceeded, an exception of a trigger.
  */
 const DATA_ERROR_CLASSES = new Set(['21', '22', '23', '54', 'P0'])
 
-/** The error as the port names it. */
+/** The port's error for rejected statements; other errors unchanged. */
 export function asRejected(error: unknown): unknown {
   return DATA_ERROR_CLASSES.has(codeOf(error).slice(0, 2)) ? new StatementRejected(error) : error
 }
@@ -271,12 +271,12 @@ export function isConflict(error: unknown): boolean {
   return CONFLICTS.has(codeOf(error))
 }
 
-/** The driver waited for an answer until `query_timeout`, and the server may still be working on it. */
+/** Whether the driver waited until `query_timeout`; the server may still execute the statement. */
 function isUnanswered(error: unknown): error is Error {
   return error instanceof Error && error.message === 'Query read timeout'
 }
 
-/** Whether the server takes no changes on this connection; another connection may lead to a server that does. */
+/** Whether the server is read-only on this connection; another connection may lead to a primary. */
 function isReadOnly(error: unknown): error is Error {
   return error instanceof Error && codeOf(error) === READ_ONLY
 }
@@ -285,12 +285,12 @@ function isReadOnly(error: unknown): error is Error {
 export function isUnavailable(error: unknown): boolean {
   const code = codeOf(error)
   if (error instanceof Error && UNSUPPORTED_PARAMETER.test(error.message)) return false
-  // Class 08: connection exceptions.
+  // Class 08 is connection exceptions.
   if (UNAVAILABLE.has(code) || code.startsWith('08')) return true
   return isUnanswered(error) || (error instanceof Error && BROKEN.test(error.message))
 }
 
-/** The error as the port names it, if the server cannot be reached, does not answer or takes no changes. */
+/** The port's error if the server cannot be reached, does not answer or is read-only; other errors unchanged. */
 export function outageFailure(error: unknown): unknown {
   if (!(error instanceof Error)) return error
   if (codeOf(error) === DISK_FULL)
@@ -324,7 +324,7 @@ function unreachable(error: Error, advice: string): DatabaseFailure {
   return new DatabaseFailure(`cannot be reached (${error.message || codeOf(error)})`, advice, error)
 }
 
-/** Whatever keeps a connection from being opened, named as of the database. */
+/** The port's error for a failure to open a connection. */
 function connectFailure(error: unknown): unknown {
   const failure = startupFailure(error)
   return failure === error && error instanceof Error
@@ -332,7 +332,7 @@ function connectFailure(error: unknown): unknown {
     : failure
 }
 
-/** By code and message of Node's TLS and of the driver. */
+/** Advice by the code and message of errors of Node's TLS and of the driver. */
 const TLS_ADVICE: readonly (readonly [RegExp, string])[] = [
   [
     /SELF_SIGNED|UNABLE_TO_(?:GET_ISSUER|VERIFY)|CERT_UNTRUSTED/,

@@ -27,24 +27,24 @@ import {
   withRetries,
 } from './database.ts'
 
-/** A restart takes seconds; after that the caller gets an error. */
+/** The time for which calls are retried while the server restarts; then the caller gets an error. */
 const PATIENCE_MS = 10_000
-/** At start the database may be starting as well. */
+/** The time for which a start waits for the database, which may be starting as well. */
 const START_PATIENCE_MS = 60_000
-/** A migration that takes longer is told. */
+/** The duration from which a migration is logged. */
 const MIGRATION_TOLD_MS = 5_000
-/** PostgreSQL's largest timeout, 24 days: the driver leaves out a 0, and the role's own timeouts would hold. */
+/** PostgreSQL's largest timeout, 24 days: the driver leaves out a 0, and then the role's own timeouts would apply. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1
-/** Advisory lock: one process at a time changes the settings of tables, and makes the function. */
+/** The advisory lock under which one process at a time changes table settings and makes the functions. */
 const SETTINGS_LOCK = 7_310_577
 
 interface PostgresOptions {
-  /** `postgres://user:password@host:port/database?…` */
+  /** The URL of the database: `postgres://user:password@host:port/database?…` */
   url: string
-  /** Waits between attempts; tests may shorten how long they go on. */
+  /** The clock of waits between attempts, which tests may move. */
   clock?: Clock
   patience_ms?: number
-  /** Called once when `migrate` has to wait: for the server, which it does for a minute, or for a lock. */
+  /** Called once when `migrate` has to wait: for the server, at most a minute, or for a lock. */
   onWaiting?: (failure: unknown) => void
 }
 
@@ -75,10 +75,10 @@ export function postgresStore({
     get failing() {
       return writes.failing
     },
-    // The server checks its pages itself as they are read (data_checksums).
+    // The server checks its pages itself on reading (data_checksums).
     check: async () => [],
     async migrate() {
-      // Another process may be migrating for any length of time: no timeouts here.
+      // Another process may migrate for any length of time, so there are no timeouts.
       const untimed = openPool({
         ...address,
         max: 1,
@@ -138,14 +138,14 @@ function migrationWaits(): DatabaseFailure {
   return new DatabaseFailure('is not up to date yet', advice, undefined)
 }
 
-/** One attempt. Throws OutcomeUnknown when the connection broke after the commit had been asked for. */
+/** Runs one transaction. Throws OutcomeUnknown when the connection broke after the commit was requested. */
 async function transact<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T>): Promise<T> {
   const tx = await db.startTransaction().setIsolationLevel('read committed').execute()
   let value: T
   try {
     value = await change(tx)
   } catch (error) {
-    // On a broken connection there is nothing left to roll back.
+    // A broken connection has no transaction to roll back.
     await tx
       .rollback()
       .execute()
@@ -155,7 +155,7 @@ async function transact<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T
   try {
     await tx.commit().execute()
   } catch (error) {
-    // Discards the connection, or returns it once the server has answered; the caller does not wait for that.
+    // The rollback returns or discards the connection later; the caller does not wait for it.
     tx.rollback()
       .execute()
       .catch(() => {})
@@ -164,7 +164,7 @@ async function transact<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T
   return value
 }
 
-/** The transaction may or may not be committed; only its caller can find out, by reading. */
+/** Thrown when a transaction may or may not have been committed; its caller can find out by reading. */
 class OutcomeUnknown extends DatabaseFailure {
   constructor(cause: unknown) {
     super('did not answer a commit', 'The transaction may have taken effect.', cause)
@@ -178,10 +178,10 @@ function remedyOf(error: unknown): Remedy {
   return isUnavailable(error) ? 'outage' : null
 }
 
-// Text is compared byte by byte, as SQLite does and IDs need: every column that a migration makes gets the
-// collation "C", whatever the database was created with.
+// Text is compared byte by byte, as in SQLite and as IDs need: each column of a migration gets the collation "C",
+// whatever the default of the database.
 
-/** For migrations alone: elsewhere a type may stand where a collation must not. */
+/** The dialect of migrations. Elsewhere a column's type may be used where a collation must not be. */
 class BytewiseDialect extends PostgresDialect {
   override createQueryCompiler(): QueryCompiler {
     return new BytewiseCompiler()
@@ -196,7 +196,7 @@ class BytewiseCompiler extends PostgresQueryCompiler {
 }
 
 /**
- * The functions that SQLite's connections bring. In the collation "C", `lower` knows the letters of ASCII alone, and
+ * Creates the functions that SQLite connections have too. In the collation "C", `lower` knows only ASCII letters, and
  * without ICU those of the database's language.
  */
 async function makeFunctions(db: Kysely<Schema>): Promise<void> {
@@ -206,7 +206,7 @@ async function makeFunctions(db: Kysely<Schema>): Promise<void> {
     FROM pg_database WHERE datname = current_database()`.execute(db)
   for (const { icu, now, lower } of rows) {
     if (now === null)
-      // A stable function is evaluated once per statement where an index is searched by it.
+      // An index search evaluates a stable function once per statement.
       await sql`CREATE FUNCTION offpeak_now() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
         AS 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint'`.execute(db)
     if (lower === null)
@@ -215,8 +215,8 @@ async function makeFunctions(db: Kysely<Schema>): Promise<void> {
   }
 }
 
-// Tables whose rows are rewritten all the time get room for it on their pages, so that most updates touch no
-// index (HOT), and are vacuumed by the number of obsolete rows, not by a share of a table that only ever grows.
+// Tables with frequent updates get free space on their pages, so that most updates touch no index (HOT), and are
+// vacuumed by the number of obsolete rows, not by a share of a table that only ever grows.
 
 const CHURN = {
   autovacuum_vacuum_scale_factor: '0',
@@ -226,17 +226,17 @@ const CHURN = {
 const GROWING = { autovacuum_vacuum_insert_scale_factor: '0.05', autovacuum_analyze_scale_factor: '0.02' }
 
 const SETTINGS: Readonly<Partial<Record<keyof Schema, Readonly<Record<string, string>>>>> = {
-  // A dozen rows, written several times a second.
+  // The table has a dozen rows, updated several times a second.
   workers: { fillfactor: '50', ...CHURN },
   tasks: { fillfactor: '70', ...CHURN },
-  // Claimed, committed to and sealed; then left alone for good.
+  // Chunks are claimed, committed to and sealed; then they never change.
   chunks: { fillfactor: '80', ...CHURN, autovacuum_vacuum_threshold: '10000', ...GROWING },
   batches: { fillfactor: '70', ...CHURN },
   journal_parts: CHURN,
   blobs: { ...GROWING, autovacuum_vacuum_scale_factor: '0.02' },
 }
 
-/** Changes what is not as it should be, and nothing else: a setting takes a lock that waits for long queries. */
+/** Changes the settings that differ, and no others: a change takes a lock that waits for long queries. */
 async function applyTableSettings(db: Kysely<Schema>): Promise<void> {
   const { rows } = await sql<{ name: string; option: string }>`
     SELECT relname AS name, unnest(reloptions) AS option

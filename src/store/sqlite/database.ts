@@ -1,5 +1,5 @@
-// Opens a file of node:sqlite behind the shape that Kysely's SQLite driver expects, and keeps its statements prepared, since
-// the worker runs the same few hundred times a second; also makes, locks, copies and replaces such files.
+// Opens a file of node:sqlite behind the interface that Kysely's SQLite driver expects, and caches prepared statements,
+// since the worker runs the same few hundred times a second; also makes, locks, copies and replaces such files.
 
 import { closeSync, existsSync, fchmodSync, openSync, statfsSync } from 'node:fs'
 import { open, rename, rm } from 'node:fs/promises'
@@ -11,35 +11,35 @@ import { BoundedMap } from '../../domain/bounded-map.ts'
 import { storableText } from '../../domain/text.ts'
 import { DatabaseDamaged, DatabaseFailure, DatabaseFull, StatementRejected } from '../store.ts'
 
-/** Below it, SQLite had a bug that could corrupt a database in WAL mode. */
+/** The first version of SQLite without a bug that could corrupt a database in WAL mode. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const
 const BUSY_TIMEOUT_MS = 10_000
 const STATEMENTS_KEPT_MAX = 500
 
-/** How a connection commits. */
+/** The settings for commits of a connection. */
 export interface CommitSettings {
   synchronous: 'FULL' | 'NORMAL'
-  /** How long the thread stands still for the lock of another writer. */
+  /** The time for which the thread blocks while another writer has the lock. */
   busy_timeout_ms: number
-  /** How long the write-ahead log may become before this connection copies it into the database, in pages. */
+  /** The pages of write-ahead log after which this connection checkpoints. */
   checkpoint_pages: number
 }
 
-/** A commit is on the disk when it returns. */
+/** Settings under which a commit is on the disk when it returns. */
 const DURABLE: CommitSettings = {
   synchronous: 'FULL',
   busy_timeout_ms: BUSY_TIMEOUT_MS,
   checkpoint_pages: 1_000,
 }
 
-/** A commit waits for nothing: not for the disk, not for a lock, and rarely for a checkpoint. */
+/** Settings under which a commit does not wait for the disk or a lock, and rarely for a checkpoint. */
 export const UNHURRIED: CommitSettings = {
   synchronous: 'NORMAL',
   busy_timeout_ms: 0,
   checkpoint_pages: 4_000,
 }
 
-/** Throws DatabaseFailure where the file, or what it lies on, is at fault. */
+/** Opens a database. Throws DatabaseFailure if the file or its disk is the cause of an error. */
 export function openDatabase(
   path: string,
   leaseNow: () => number,
@@ -53,7 +53,7 @@ function connect(
   leaseNow: () => number,
   { synchronous, busy_timeout_ms, checkpoint_pages }: CommitSettings,
 ): DatabaseSync {
-  // Opening asks for locks, too, and waits for them; how commits wait is set afterwards.
+  // Opening takes locks and waits for them, before the settings for commits apply.
   const db = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS, enableForeignKeyConstraints: true })
   assertVersion(db)
   db.exec(`
@@ -66,14 +66,14 @@ function connect(
     PRAGMA secure_delete = FAST;
   `)
   db.function('offpeak_now', leaseNow)
-  // SQLite's own `lower` knows the letters of ASCII alone.
+  // SQLite's own `lower` knows only ASCII letters.
   db.function('offpeak_lower', { deterministic: true }, (text) =>
     text === null ? null : String(text).toLowerCase(),
   )
   return db
 }
 
-/** The database that Kysely's driver runs on. It throws DatabaseFailure where the file is at fault. */
+/** The database for Kysely's driver. It throws DatabaseFailure if the file is the cause of an error. */
 export function forKysely(db: DatabaseSync): SqliteDatabase {
   const path = db.location() ?? 'in memory'
   const kept = new BoundedMap<string, SqliteStatement>(STATEMENTS_KEPT_MAX)
@@ -120,10 +120,10 @@ function assertVersion(db: DatabaseSync): void {
   }
 }
 
-// A database is for the user that runs the service. SQLite makes its file as open as the umask lets it, and gives the
-// write-ahead log and the shared memory beside it the mode of the file; so the file is made first.
+// A database file is private to the user of the service. SQLite would give its file the mode of the umask, and gives
+// the write-ahead log and the shared memory beside it the mode of the file; so the file is created first.
 
-/** An empty file at `path` with mode 0600, unless there is a file; where none can be made, SQLite says why. */
+/** Creates an empty file at `path` with mode 0600 if there is none; if that fails, SQLite reports the error. */
 export function makeOwnFile(path: string): void {
   let fd: number
   try {
@@ -131,18 +131,18 @@ export function makeOwnFile(path: string): void {
   } catch {
     return
   }
-  // An unusual umask may have taken the owner's own rights.
+  // An unusual umask may remove the owner's own rights.
   fchmodSync(fd, 0o600)
   closeSync(fd)
 }
 
-// A lock that at most one process of a machine has: SQLite's own lock on an empty database, which the system releases
-// when the process ends in any way.
+// A lock that one process of a machine has: SQLite's own lock on an empty database, which the system releases when the
+// process ends in any way.
 
-/** Result code of SQLite: another process has the lock. */
+/** SQLite's result code when another process has the lock. */
 const SQLITE_BUSY = 5
 
-/** Null where another process has it. */
+/** Takes the lock; null if another process has it. */
 export function lockFile(path: string): Disposable | null {
   makeOwnFile(path)
   const db = new DatabaseSync(path, { timeout: 0 })
@@ -156,8 +156,8 @@ export function lockFile(path: string): Disposable | null {
   return db
 }
 
-// Turns errors of SQLite that its file or disk causes into messages that name the file and what to do.
-// Result codes: https://www.sqlite.org/rescode.html
+// Turns errors of SQLite that its file or disk causes into messages that name the file and the fix. Result codes:
+// https://www.sqlite.org/rescode.html
 
 const DAMAGED = {
   what: 'is damaged',
@@ -165,7 +165,7 @@ const DAMAGED = {
 }
 const IO_ERROR = 10
 const FULL = { what: 'cannot grow: its disk is full', advice: 'Free space there.' }
-/** With less, SQLite cannot make the files beside the database, and says no more than that it failed. */
+/** The free bytes below which SQLite cannot create the files beside the database, and reports only a failure. */
 const FREE_BYTES_MIN = 128 * 1024
 const FAILURES = new Map<number, { what: string; advice: string }>([
   // SQLITE_READONLY
@@ -203,10 +203,10 @@ function isDiskFull(path: string): boolean {
   }
 }
 
-/** Result codes of errors that lie in the data of a statement: TOOBIG, CONSTRAINT, MISMATCH, RANGE. */
+/** Result codes of errors in the data of a statement: TOOBIG, CONSTRAINT, MISMATCH, RANGE. */
 const DATA_ERRORS = new Set([18, 19, 20, 25])
 
-/** The error as the port names it. A value that cannot be bound is no value of SQLite. */
+/** The port's error for rejected statements and for values that cannot be bound; other errors unchanged. */
 export function asRejected(error: unknown): unknown {
   const isData = DATA_ERRORS.has(codeOf(error)) || error instanceof UnbindableValue
   return isData ? new StatementRejected(error) : error
@@ -214,18 +214,18 @@ export function asRejected(error: unknown): unknown {
 
 class UnbindableValue extends TypeError {}
 
-/** The primary result code: extended ones keep theirs in higher bits. */
+/** The primary result code: extended codes contain it in their low bits. */
 export function codeOf(error: unknown): number {
   return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : 0
 }
 
-// Copies a SQLite database at one point in time while others write to it, and replaces an earlier copy in one step, so
+// Copies a SQLite database at one point in time while it is written to, and replaces an earlier copy in one step, so
 // that one complete copy exists at every moment.
 
-/** All pages in one go: a copy in steps would begin again at each write. */
+/** A number of pages that copies all at once: a copy in steps would start again at each write. */
 const ALL_PAGES = 2 ** 31 - 1
 
-/** Copies the database at `from` to `to`, in the place of what an interrupted copy has left there. */
+/** Copies the database at `from` to `to`, replacing the rest of an interrupted copy. */
 export async function copySqlite(from: string, to: string): Promise<void> {
   await removeSqlite(to)
   using db = new DatabaseSync(from, { readOnly: true, timeout: BUSY_TIMEOUT_MS })
@@ -233,10 +233,10 @@ export async function copySqlite(from: string, to: string): Promise<void> {
   await backup(db, to, { rate: ALL_PAGES })
 }
 
-/** Moves the database at `next`, which is not open, to `path`; false where a process uses the one that is there. */
+/** Moves the closed database at `next` to `path`; false if a process uses the database there. */
 export async function replaceSqlite(next: string, path: string): Promise<boolean> {
   if (!settle(path)) return false
-  // Files beside the replaced one must not be taken for the new one's.
+  // Files beside the replaced database must not count as the new one's.
   for (const rest of ['-wal', '-shm']) await rm(`${path}${rest}`, { force: true })
   {
     await using file = await open(next, 'r')
@@ -251,7 +251,7 @@ export async function removeSqlite(path: string): Promise<void> {
   for (const rest of ['', '-wal', '-shm', '-journal']) await rm(`${path}${rest}`, { force: true })
 }
 
-/** Brings what is only in the write-ahead log into the file, so that the file alone is the database. */
+/** Checkpoints the write-ahead log, so that the file alone is the database; false if a process uses it. */
 function settle(path: string): boolean {
   if (!existsSync(`${path}-wal`)) return true
   try {
@@ -260,10 +260,10 @@ function settle(path: string): boolean {
       db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
     })
   } catch (error) {
-    // Nothing can be lost that could still be read.
+    // A damaged database has nothing more to lose.
     if (error instanceof DatabaseDamaged) return true
     throw error
   }
-  // The last one to close a database removes its log.
+  // The last connection to close a database removes its log.
   return !existsSync(`${path}-wal`)
 }

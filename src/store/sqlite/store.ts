@@ -1,5 +1,5 @@
-// SQLite: one connection that writes, in BEGIN IMMEDIATE transactions, and one that reads beside it.
-// Several processes and threads may share the file; SQLite's own lock puts their writes in order.
+// SQLite: one connection that writes, in BEGIN IMMEDIATE transactions, and one that reads beside it. Several processes
+// and threads may share the file; SQLite's own lock serialises their writes.
 import { dirname } from 'node:path'
 import {
   CompiledQuery,
@@ -32,15 +32,15 @@ import {
   UNHURRIED,
 } from './database.ts'
 
-/** Result code of SQLite: another connection has the lock. */
+/** SQLite's result code when another connection has the lock. */
 const SQLITE_BUSY = 5
 const ASYNC_RETRY_MS = 10_000
 const ASYNC_WAIT_MS_MAX = 8
 
 interface SqliteOptions {
-  /** A file, made with its folder if it does not exist. */
+  /** The path of the database file, which is created with its folder if it does not exist. */
   path: string
-  /** The clock that judges leases; tests move it by hand. */
+  /** The clock for leases, which tests move. */
   leaseNow?: () => number
 }
 
@@ -49,10 +49,10 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
   makeOwnFile(path)
   const writer = connect(path, leaseNow)
   const reader = connect(path, leaseNow)
-  // Kysely opens the connection at its first use: most processes never write asynchronously.
+  // Kysely opens a connection at its first use, and most processes never write asynchronously.
   const asyncWriter = connect(path, leaseNow, UNHURRIED)
-  // One transaction of this thread at a time: a connection that waits for SQLite's lock blocks the thread, so another
-  // connection of the thread that has the lock could never release it.
+  // One transaction of this thread runs at a time: a connection that waits for SQLite's lock blocks the thread, so
+  // another connection of the thread that has the lock could never release it.
   const turns = new Slots(1)
   const writes = new Writes(asRejected)
   return {
@@ -80,7 +80,7 @@ async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {
   try {
     return await problemsOf(db)
   } catch (error) {
-    // Some damage stops the check.
+    // Some damage aborts the check.
     if (error instanceof DatabaseFailure) return [error.problem]
     throw error
   }
@@ -95,7 +95,7 @@ async function problemsOf(db: Kysely<Schema>): Promise<string[]> {
   return problems
 }
 
-/** Retries while the lock is taken instead of blocking the thread for it, so that the event loop continues. */
+/** Retries while the lock is taken instead of blocking the thread, so that the event loop continues. */
 async function whenFree<T>(attempt: () => Promise<T>): Promise<T> {
   const until = systemClock.now() + ASYNC_RETRY_MS
   for (let wait_ms = 1; ; wait_ms = Math.min(wait_ms * 2, ASYNC_WAIT_MS_MAX)) {
@@ -138,27 +138,27 @@ class ImmediateDialect extends SqliteDialect {
   }
 }
 
-/** Migrations run in one transaction, so processes that start at once run them one after the other. */
+/** Runs migrations in one transaction, so that processes that start at once migrate one after the other. */
 class TransactionalAdapter extends SqliteAdapter {
   override get supportsTransactionalDdl(): boolean {
     return true
   }
 }
 
-/** A writer has locked the whole database, so row locks (`FOR UPDATE`, …) are left out. */
+/** Omits row locks (`FOR UPDATE`, …), since a writer has locked the whole database. */
 class LocklessCompiler extends SqliteQueryCompiler {
   protected override visitSelectModifier(node: SelectModifierNode): void {
     if (node.modifier === 'Distinct') super.visitSelectModifier(node)
   }
 }
 
-/** Takes the write lock at BEGIN: a transaction that reads first cannot fail to upgrade its lock. */
+/** Takes the write lock at BEGIN, so that a transaction that reads first cannot fail to upgrade its lock. */
 class ImmediateDriver extends SqliteDriver {
   override async beginTransaction(connection: DatabaseConnection): Promise<void> {
     await connection.executeQuery(CompiledQuery.raw('begin immediate'))
   }
 
-  /** SQLite itself has rolled back a transaction that found the disk full: what failed is to be told, not this. */
+  /** Rolls back without errors: SQLite itself rolls back on a full disk, and the first error is to be reported. */
   override async rollbackTransaction(connection: DatabaseConnection): Promise<void> {
     try {
       await super.rollbackTransaction(connection)
