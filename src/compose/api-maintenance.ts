@@ -91,6 +91,6 @@ export class ApiMaintenance {
       return
     }
     await runMaintenance({ store, sealed, clock })
-    this.#endingBatches.look()
+    this.#endingBatches.endNow()
   }
 }

@@ -87,7 +87,7 @@ export class Dispatch {
   readonly #servers: Sender
   /** Batches of which a first line was sent, until that is stored. */
   readonly #begun = new Set<string>()
-  /** By project, when chunks that wait for a limit were woken last (Unix ms). */
+  /** By project, when chunks that wait for a limit were woken last by the steady clock. */
   readonly #wokenAt = new Map<string, number>()
   /** A read of the statuses of batches for runs whose window has closed, and of what these waited for. */
   #statuses: Promise<ReadonlyMap<string, string>> | null = null
@@ -143,7 +143,7 @@ export class Dispatch {
   // From the claim of a chunk to its end.
 
   /** Gives a claimed run what is known of its lines: cancellations, tries and remote batches. */
-  async adopt(run: Run): Promise<void> {
+  async restore(run: Run): Promise<void> {
     this.lines.cancel(run, run.claim.cancelled_lines)
     this.lines.restoreTries(run)
     await this.batchApis.rows.load(run)
@@ -158,7 +158,7 @@ export class Dispatch {
     const isEnding = stopReason(run.batch, clock.now()) !== null
     const postponed = isEnding ? null : await this.limits.admit(run, limitVersion)
     // Last, because a reservation may take its time.
-    await this.#pauses.loadFor(run.batch.id)
+    await this.#pauses.loadFor(run)
     // What a batch API has answered is settled first: its reservation may be what fills the limit.
     return this.batchApis.rows.of(run).length > 0 ? null : postponed
   }
@@ -181,7 +181,7 @@ export class Dispatch {
   }
 
   /** Applies a value of the turn's list. */
-  take(change: Exclude<Change, { kind: 'ready' }>): void {
+  apply(change: Exclude<Change, { kind: 'ready' }>): void {
     if (change.kind === 'committed') {
       if (this.#funds.isLow || this.limits.isAwaited) this.#recheckLimits()
       return
@@ -356,7 +356,7 @@ export class Dispatch {
     // A run that is being opened may have changed already; what is to be resumed of it is found first.
     if (!run.isIdle || this.runs.get(run.key) !== run) return
     const wait = waitOf(run, {
-      isPaused: this.#pauses.isPaused(run.batch),
+      isPaused: run.isPaused,
       followsItself: run.count(FOLLOWING) > 0 && this.lines.followsOnlyItself(run),
       isChecked: false,
       isBlocked: false,
@@ -370,9 +370,9 @@ export class Dispatch {
 
   /** Parks runs that can send nothing, when no chunk can be opened though upstreams could take more lines. */
   makeRoom(): void {
-    const leftMs = this.#makeRoomAt - this.#options.clock.now()
-    if (leftMs > 0 && leftMs <= MAKE_ROOM_MS) return
-    this.#makeRoomAt = this.#options.clock.now() + MAKE_ROOM_MS
+    const now = this.#options.clock.steady()
+    if (now < this.#makeRoomAt) return
+    this.#makeRoomAt = now + MAKE_ROOM_MS
     this.parkBlocked()
   }
 
@@ -446,9 +446,8 @@ export class Dispatch {
   /** Wakes chunks that wait for a limit: a sealed chunk has released what is left of its reservation. */
   #wakeOverLimit(project_id: string): void {
     const { store, clock, turn } = this.#options
-    const now = clock.now()
-    const sinceMs = now - (this.#wokenAt.get(project_id) ?? Number.NEGATIVE_INFINITY)
-    if (sinceMs >= 0 && sinceMs < RELEASED_MS) return
+    const now = clock.steady()
+    if (now - (this.#wokenAt.get(project_id) ?? Number.NEGATIVE_INFINITY) < RELEASED_MS) return
     this.#wokenAt.set(project_id, now)
     store
       .writeAsyncCommit((tx) => wakeOverLimit(tx, project_id))

@@ -121,6 +121,8 @@ export class Run {
   limitsSeen: LimitsSeen = { version: 0, day: 0 }
   /** By model, the prices at which its lines are projected. */
   prices: ReadonlyMap<string, Price> = new Map()
+  /** Whether its batch was paused when that was read last. */
+  isPaused: boolean
   /** Whether its lines may be sent only when limits allow them. */
   isLimited = false
   /** Whether a batch API would answer its lines too late. */
@@ -146,6 +148,7 @@ export class Run {
     this.key = chunkKey(claim.batch_id, claim.idx)
     this.claim = claim
     this.batch = batch
+    this.isPaused = batch.paused_at !== null
     this.#lines = lines
     this.#bytes = bytes
     this.requestIdPrefix = lineRequestIdPrefix(batch.id)

@@ -28,12 +28,12 @@ export interface TurnEnd {
   checksLimits: boolean
 }
 
-interface TurnTaker {
-  take(change: Change): void
+interface TurnHandler {
+  apply(change: Change): void
   end(turn: TurnEnd): void
 }
 
-const NOBODY: TurnTaker = { take() {}, end() {} }
+const NONE: TurnHandler = { apply() {}, end() {} }
 
 export class Turn {
   readonly #clock: Pick<Clock, 'soon'>
@@ -41,14 +41,14 @@ export class Turn {
   #runs: Run[] = []
   #checksLimits = false
   #isScheduled = false
-  #taker = NOBODY
+  #handler = NONE
 
   constructor(clock: Pick<Clock, 'soon'>) {
     this.#clock = clock
   }
 
-  begin(taker: TurnTaker): void {
-    this.#taker = taker
+  begin(handler: TurnHandler): void {
+    this.#handler = handler
   }
 
   push(change: Change): void {
@@ -57,7 +57,7 @@ export class Turn {
 
   #drain(): void {
     // What is pushed meanwhile is taken as well.
-    for (let i = 0; i < this.#changes.length; i++) this.#taker.take(this.#changes[i]!)
+    for (let i = 0; i < this.#changes.length; i++) this.#handler.apply(this.#changes[i]!)
     this.#changes = []
   }
 
@@ -87,7 +87,7 @@ export class Turn {
       this.#checksLimits = false
       this.#isScheduled = false
       for (const run of runs) run.isTouched = false
-      this.#taker.end({ runs, checksLimits })
+      this.#handler.end({ runs, checksLimits })
     })
   }
 }

@@ -21,7 +21,7 @@ import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import { type Ports, StatementRejected } from '../store/store.ts'
 import type { TaskHandler } from '../store/tasks.ts'
 import type { ChunkReader } from './claim/chunk-reader.ts'
-import { type Leases, Looking } from './claim/leases.ts'
+import { type Leases, Rounds } from './claim/leases.ts'
 import { runTask } from './task-runner.ts'
 
 const BATCHES_MAX = 100
@@ -49,7 +49,7 @@ interface EndingBatchesOptions extends Ports {
 export class EndingBatches {
   readonly #options: EndingBatchesOptions
   readonly #abort = new AbortController()
-  readonly #looking = new Looking(() => this.#closeAll())
+  readonly #rounds = new Rounds(() => this.#closeAll())
   /** By batch, the message of lines that expire. */
   #expired: ReadonlyMap<string, string> = new Map()
 
@@ -57,14 +57,14 @@ export class EndingBatches {
     this.#options = options
   }
 
-  /** Looks for chunks to close; if it is looking already, once more after that. */
-  look(): void {
-    this.#looking.start()
+  /** Closes what there is to close; while it does, once more after that. */
+  endNow(): void {
+    this.#rounds.start()
   }
 
   close(): Promise<void> {
     this.#abort.abort()
-    return this.#looking.close()
+    return this.#rounds.close()
   }
 
   async #closeAll(): Promise<void> {

@@ -11,7 +11,7 @@ import {
   type TaskHandler,
   type TaskHandlers,
 } from '../store/tasks.ts'
-import { type Leases, Looking } from './claim/leases.ts'
+import { type Leases, Rounds } from './claim/leases.ts'
 
 interface TaskPool {
   kinds: readonly TaskKind[]
@@ -54,7 +54,7 @@ export class TaskRunner {
   /** By pool, the project of the task that was started last. */
   readonly #lastProject = new Map<TaskPool, string>()
   #abort = new AbortController()
-  readonly #looking = new Looking(() => this.#claimAll())
+  readonly #rounds = new Rounds(() => this.#claimAll())
   /** Unix ms. */
   readonly #since: number
 
@@ -63,8 +63,8 @@ export class TaskRunner {
     this.#since = options.clock.now() - SET_BACK_MS_MAX
   }
 
-  look(): void {
-    this.#looking.start()
+  claimNow(): void {
+    this.#rounds.start()
   }
 
   /** The leases are lost: running tasks are aborted, and their commits would be rejected. */
@@ -75,14 +75,14 @@ export class TaskRunner {
 
   async close(): Promise<void> {
     this.#abort.abort()
-    await this.#looking.close()
+    await this.#rounds.close()
     await Promise.all(this.#running.keys())
   }
 
   async #claimAll(): Promise<void> {
     const { log } = this.#options
     try {
-      for (const pool of TASK_POOLS) while (!this.#looking.isClosed && (await this.#claimOne(pool)));
+      for (const pool of TASK_POOLS) while (!this.#rounds.isClosed && (await this.#claimOne(pool)));
     } catch (error) {
       log.error({ err: error }, 'claiming tasks failed')
     }
@@ -123,7 +123,7 @@ export class TaskRunner {
     const run = runTask(this.#options, task, handler, this.#abort.signal).finally(() => {
       this.#running.delete(run)
       this.#options.onDone(task)
-      this.look()
+      this.claimNow()
     })
     this.#running.set(run, { pool, project_id: task.project_id })
   }

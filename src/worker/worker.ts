@@ -118,7 +118,7 @@ export class Worker {
       ...options,
       ...{ dispatch, elsewhere, reader, leases, session, runs, lanes, atRisk },
     })
-    turn.begin({ take: (change) => this.#take(change), end: (end) => this.#endTurn(end) })
+    turn.begin({ apply: (change) => this.#apply(change), end: (end) => this.#endTurn(end) })
 
     this.#turn = turn
     this.#session = session
@@ -149,7 +149,7 @@ export class Worker {
       handlers: options.tasks,
       onDone: (task) => {
         options.onTask?.(task)
-        claimer.look()
+        claimer.claimNow()
       },
     })
     dispatch.setLanes(options.upstreams, options.spills)
@@ -187,7 +187,7 @@ export class Worker {
       async () => {
         lines.review(runs.values())
         this.#turn.schedule()
-        await this.#poller.look()
+        await this.#poller.pollDue()
       },
       0,
     )
@@ -211,17 +211,17 @@ export class Worker {
     this.#options.observe?.configured?.(upstreams)
     this.#dispatch.setLanes(upstreams, spills)
     this.#dispatch.modelsChanged()
-    this.#claimer.look()
+    this.#claimer.claimNow()
   }
 
   /** Looks for new work; `chunks`: there are chunks, and nothing else is new. */
   wake(news: 'wake' | 'chunks' = 'wake'): void {
     if (this.#stopping) return
     const { recorder, runs } = this.#dispatch
-    if (recorder.failingSince === null) this.#claimer.look()
+    if (recorder.failingSince === null) this.#claimer.claimNow()
     if (news === 'chunks') return
-    this.#endingBatches.look()
-    this.#tasks.look()
+    this.#endingBatches.endNow()
+    this.#tasks.claimNow()
     if (runs.size > 0) this.#dispatch.readStatuses().catch((error: unknown) => this.#tryAgain(error))
   }
 
@@ -277,9 +277,9 @@ export class Worker {
     this.#options.log.error({ err: error }, 'background work failed; it is tried again')
   }
 
-  #take(change: Change): void {
-    if (change.kind === 'ready') this.#claimer.look()
-    else this.#dispatch.take(change)
+  #apply(change: Change): void {
+    if (change.kind === 'ready') this.#claimer.claimNow()
+    else this.#dispatch.apply(change)
     if (change.kind === 'committed') for (const batch of change.ended) this.#onBatchEnded(batch)
     if (change.kind !== 'closed') return
     this.#checkDrained()
@@ -301,7 +301,7 @@ export class Worker {
   #onBatchEnded(batch: BatchRow): void {
     this.#options.onEnded?.(batch)
     // Its event may have to be delivered.
-    this.#tasks.look()
+    this.#tasks.claimNow()
   }
 
   /** Parks chunks that only other workers can run: a broken network of one must not delay them. */

@@ -72,7 +72,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a claim that takes effect late is never detected',
     file: 'src/worker/claim/leases.ts',
-    find: 'this.#releaseAt = clock.now() + RELEASE_INTERVAL_MS',
+    find: 'this.#releaseAt = clock.steady() + RELEASE_INTERVAL_MS',
     replace: 'this.#releaseAt = null',
     test: 'src/worker/claim/claimer.test.ts',
   },
@@ -529,8 +529,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a pause that is seen while a chunk is opened does not hold for the open ones',
     file: 'src/dispatch/gates/pauses.ts',
-    find: '(this.#batches.get(id) ?? isPaused) !== isPaused',
-    replace: 'false',
+    find: 'return isChanged || run.isPaused !== wasPaused',
+    replace: 'return isChanged',
     test: 'src/dispatch/gates/pauses.test.ts',
   },
   {

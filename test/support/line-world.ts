@@ -140,7 +140,7 @@ export function linesIn(
   })
   const seen = new Map<Run, number>()
   turn.begin({
-    take(change) {
+    apply(change) {
       if (change.kind === 'freed') lines.place(change.run, change.position, change.cause)
       else if (change.kind === 'examined') lines.examined(change)
       else if (change.kind === 'stopped' && change.reason === 'batch_expired')

@@ -17,11 +17,11 @@ test('a pause that is seen while a chunk is opened holds for the open chunks of 
     const rows = await readBatchStatuses(store.read, [id])
     placed.push(...(await pauses.refresh(open, rows)))
   }
-  await pauses.loadFor(id)
+  await pauses.loadFor(second)
   await refresh([first])
   assert.deepEqual(placed, [])
   await store.write((tx) => pauseBatch(tx, id, clock.now()))
-  await pauses.loadFor(id)
+  await pauses.loadFor(second)
   assert.ok(pauses.covers(second, 'm'))
   await refresh([first])
   assert.deepEqual(placed, [first])
@@ -34,7 +34,7 @@ test('what was read of a batch whose chunk is about to be opened is kept until i
   const { store, clock, run } = world
   const pauses = new Pauses(store)
   await store.write((tx) => pauseBatch(tx, run.batch.id, clock.now()))
-  await pauses.loadFor(run.batch.id)
+  await pauses.loadFor(run)
   await pauses.refresh([], [])
   assert.ok(pauses.covers(run, 'm'))
 })

@@ -10,12 +10,8 @@ export class Pauses {
   readonly state = PAUSED
   readonly #store: Pick<Store, 'read'>
   #models: ReadonlySet<string> = new Set()
-  /** Whether pauses have changed since they were applied to the runs. */
+  /** Whether the paused models have changed since that was applied to the runs. */
   #isStale = false
-  /** Whether each batch was paused when it was read last. */
-  readonly #batches = new Map<string, boolean>()
-  /** Batches among these that were read for chunks which are about to be opened. */
-  readonly #opening = new Set<string>()
 
   constructor(store: Pick<Store, 'read'>) {
     this.#store = store
@@ -26,26 +22,14 @@ export class Pauses {
   }
 
   /** Whether lines of the run that name this model are paused. */
-  covers({ batch }: Run, model: string): boolean {
-    return (
-      this.isPaused(batch) || (this.#models.size > 0 && this.#models.has(nameOf(batch.project_id, model)))
-    )
+  covers({ batch, isPaused }: Run, model: string): boolean {
+    return isPaused || (this.#models.size > 0 && this.#models.has(nameOf(batch.project_id, model)))
   }
 
-  isPaused({ id, paused_at }: Run['batch']): boolean {
-    return this.#batches.get(id) ?? paused_at !== null
-  }
-
-  /** Reads whether a batch is paused, and which models are, before a chunk of it is opened. */
-  async loadFor(batch_id: string): Promise<void> {
-    const [statuses] = await Promise.all([readBatchStatuses(this.#store.read, [batch_id]), this.#load()])
-    for (const { id, paused_at } of statuses) {
-      const isPaused = paused_at !== null
-      // Other chunks of it, which are open, do not know that yet.
-      this.#isStale ||= (this.#batches.get(id) ?? isPaused) !== isPaused
-      this.#batches.set(id, isPaused)
-      this.#opening.add(id)
-    }
+  /** Reads whether a run is paused, and which models are, before it is opened. */
+  async loadFor(run: Run): Promise<void> {
+    const [statuses] = await Promise.all([readBatchStatuses(this.#store.read, [run.batch.id]), this.#load()])
+    for (const { paused_at } of statuses) run.isPaused = paused_at !== null
   }
 
   /** Reads which models are paused; true if that has changed. */
@@ -64,12 +48,13 @@ export class Pauses {
    */
   async refresh(runs: readonly Run[], batches: readonly BatchStatusRow[]): Promise<Run[]> {
     const isChanged = await this.#load()
-    const before = new Map(runs.map((run) => [run, this.isPaused(run.batch)]))
-    for (const id of this.#batches.keys()) if (!this.#opening.has(id)) this.#batches.delete(id)
-    this.#opening.clear()
-    for (const { id, paused_at } of batches) this.#batches.set(id, paused_at !== null)
     if (isChanged) this.#isStale = false
-    return runs.filter((run) => isChanged || before.get(run) !== this.isPaused(run.batch))
+    const paused = new Map(batches.map(({ id, paused_at }) => [id, paused_at !== null]))
+    return runs.filter((run) => {
+      const wasPaused = run.isPaused
+      run.isPaused = paused.get(run.batch.id) ?? wasPaused
+      return isChanged || run.isPaused !== wasPaused
+    })
   }
 }
 

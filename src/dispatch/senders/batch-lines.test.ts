@@ -21,7 +21,7 @@ function add(lines: BatchLines, run: Run): void {
 
 /** The next line of the replica, which is then in flight. */
 function take(lines: BatchLines, server: Replica | null, replicas: readonly Replica[]) {
-  const next = lines.take(server, replicas)
+  const next = lines.next(server, replicas)
   next?.run.move(next.position, IN_FLIGHT, 'a test takes it')
   return next
 }
@@ -117,7 +117,7 @@ test('every line is handed out once, whatever its beginning and whoever asks', (
   const seen = new Set<string>()
   for (let turn = 0; lines.count > 0; turn++) {
     const server = [...replicas, null][turn % 3]!
-    const next = turn % 7 === 0 ? lines.draw((turn % 10) / 10) : lines.take(server, replicas)
+    const next = turn % 7 === 0 ? lines.draw((turn % 10) / 10) : lines.next(server, replicas)
     seen.add(`${next!.run.claim.idx} ${next!.position}`)
   }
   assert.equal(seen.size, 2 * all.length + 40)
@@ -178,7 +178,7 @@ test('a beginning of which lines keep coming does not hold up the others', () =>
 test('prompts that share nothing keep the order of their chunks', () => {
   const lines = linesOf(['b', 'a'], ['d', 'c'])
   const replicas = [replica('x'), replica('y')]
-  const order = [0, 1, 2, 3].map((i) => lines.take(replicas[i % 2]!, replicas))
+  const order = [0, 1, 2, 3].map((i) => lines.next(replicas[i % 2]!, replicas))
   assert.deepEqual(
     order.map((one) => [one!.run.claim.idx, one!.position]),
     [
@@ -199,7 +199,7 @@ test('a line that is not unsent when its turn comes is passed over, and its entr
   for (const position of runs[0].positions(UNSENT)) runs[0].move(position, PAUSED, 'its batch is paused')
   const left = runs[1].count(UNSENT)
   for (let i = 0; i < left; i++) assert.equal(take(lines, server, [server])?.run, runs[1])
-  assert.equal(lines.take(server, [server]), null)
+  assert.equal(lines.next(server, [server]), null)
   assert.equal(lines.count, 0)
 })
 
@@ -215,7 +215,7 @@ test('dropping stale entries keeps the others, in their order', () => {
   assert.equal(lines.count, 9)
   const server = replica('a')
   const order = (of: BatchLines): (number | undefined)[] =>
-    Array.from({ length: 9 }, () => of.take(server, [server])?.position)
+    Array.from({ length: 9 }, () => of.next(server, [server])?.position)
   assert.deepEqual(order(lines), order(expected))
 })
 

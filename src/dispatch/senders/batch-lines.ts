@@ -124,7 +124,7 @@ export class BatchLines {
   }
 
   /** The next line for a server, of which `peers` are the replicas, itself included; null if none is left. */
-  take(server: Replica | null, peers: readonly Replica[]): Entry | null {
+  next(server: Replica | null, peers: readonly Replica[]): Entry | null {
     while (this.#count > 0) {
       const group =
         server === null || this.#groups.size === 1 ? this.#oldest() : this.#groupFor(server, peers)

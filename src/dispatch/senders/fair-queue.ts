@@ -123,16 +123,16 @@ export class FairQueue {
   /** The first line that counts of what `choose` finds. */
   #first(server: Replica | null, peers: readonly Replica[], choose: () => Waiting | null): Entry | null {
     for (let from = choose(); from !== null; from = choose()) {
-      const entry = this.#take(from, server, peers)
+      const entry = this.#nextOf(from, server, peers)
       if (entry) return entry
     }
     return null
   }
 
   /** The next line of a batch; null if none of its entries counted. */
-  #take({ entity, lines }: Waiting, server: Replica | null, peers: readonly Replica[]): Entry | null {
+  #nextOf({ entity, lines }: Waiting, server: Replica | null, peers: readonly Replica[]): Entry | null {
     const before = lines.count
-    const entry = lines.take(server, peers)
+    const entry = lines.next(server, peers)
     this.#entries -= before - lines.count
     this.#leave(entity, lines)
     return entry

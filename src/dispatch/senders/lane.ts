@@ -244,7 +244,7 @@ export class Lane {
     const isHeld = again !== null && again === this.#failed[0] && !server.takesAgain
     const peers = this.#route.peersOf(server)
     const ahead = again === null || isHeld ? null : this.#queue.nextBefore(again.run, server, peers)
-    const entry = ahead ?? this.#take(isHeld ? null : again) ?? this.#queue.next(server, peers)
+    const entry = ahead ?? this.#takeAgain(isHeld ? null : again) ?? this.#queue.next(server, peers)
     if (entry !== null) return { run: entry.run, position: entry.position, server }
     if (isHeld) return null
     // No fresh line was left to take turns with.
@@ -261,7 +261,7 @@ export class Lane {
   }
 
   /** Takes it out of its queue. */
-  #take(again: Entry | null): Entry | null {
+  #takeAgain(again: Entry | null): Entry | null {
     this.#sentFailed = again !== null && again === this.#failed[0]
     if (again === null) return null
     return (this.#sentFailed ? this.#failed : this.#again).shift() ?? null
@@ -323,7 +323,7 @@ export class Lane {
     // A line that has failed would otherwise probe one server after the other, and never come to one that answers.
     const isAvoided = tries?.avoid === server || (tries?.count.failures ?? 0) > 0
     if (isAvoided && chooseServer(this.#route.serversInUse(now), server, now)) return null
-    return this.#take(again)
+    return this.#takeAgain(again)
   }
 
   /** A line that never missed, of a batch that may probe before the pause is over. */

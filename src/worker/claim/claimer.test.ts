@@ -154,7 +154,7 @@ async function makeWorld() {
     async look(): Promise<void> {
       await real.write((tx) => wakeParked(tx))
       said.length = 0
-      claimer.look()
+      claimer.claimNow()
       while (!said.includes(GIVEN_UP) && !(await isSettled())) await setImmediate()
     },
     /** State, reason for parking, and until when it is parked, in ms from the start of the test. */
@@ -208,7 +208,7 @@ async function makeWorld() {
     atRisk: new Set(),
     elsewhere: { models: () => [], isBetterFor: async () => false },
     dispatch: {
-      adopt: async () => {},
+      restore: async () => {},
       admit: (run) => world.prepare(run),
       open: (run) => void opened.push(run),
       makeRoom() {},

@@ -27,7 +27,7 @@ import type { ChunkRow } from '../../store/schema.ts'
 import { type Ports, StatementRejected, type Writer } from '../../store/store.ts'
 import { type ChunkReader, InputUnreadable } from './chunk-reader.ts'
 import { chunkSlots, type Demand, demandOf, type ModelsElsewhere, overtakenWork } from './demand.ts'
-import { type Leases, Looking } from './leases.ts'
+import { type Leases, Rounds } from './leases.ts'
 
 /** Chunks whose deadline is closer than this are claimed before others. */
 const URGENT_MS = 10 * 60_000
@@ -54,7 +54,7 @@ export interface ClaimerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   /** Batches that may miss their deadline. */
   atRisk: ReadonlySet<string>
   elsewhere: Pick<ModelsElsewhere, 'models' | 'isBetterFor'>
-  dispatch: Pick<Dispatch, 'makeRoom' | 'adopt' | 'admit' | 'open'> & {
+  dispatch: Pick<Dispatch, 'makeRoom' | 'restore' | 'admit' | 'open'> & {
     lines: Pick<Lines, 'requeue' | 'close'>
     limits: Pick<LimitGate, 'pausedProjects'>
     batchApis: { rows: Pick<RemoteRows, 'of'> }
@@ -69,14 +69,14 @@ type Wanted = Required<Pick<ClaimOrder, 'count' | 'exceptProjects' | 'onePerProj
 
 export class Claimer {
   readonly #options: ClaimerOptions
-  readonly #looking = new Looking(() => this.#lookUntilFull())
+  readonly #rounds = new Rounds(() => this.#claimUntilFull())
   /** When the last claim began (Unix ms). */
   #claimedFrom = 0
   /** Whether the last look found no chunk. */
   #foundNothing = false
-  /** When to look again for chunks of other projects (Unix ms). */
+  /** When to look again for chunks of other projects, by the steady clock. */
   #othersAt = 0
-  /** When to look again for waiting entities (Unix ms), and by project the entity that was served last. */
+  /** When to look again for waiting entities, by the steady clock, and by project the entity that was served last. */
   #entitiesAt = 0
   readonly #lastEntity = new Map<string, string>()
   /** Whether to look for chunks of which batch APIs have lines, and for chunks that go before lines which wait here. */
@@ -91,26 +91,26 @@ export class Claimer {
 
   /** Claims more chunks, unless the last look found nothing. */
   refill(): void {
-    if (!this.#foundNothing) this.#looking.start()
+    if (!this.#foundNothing) this.#rounds.start()
   }
 
-  /** Looks for chunks now; if it is looking already, once more after that. */
-  look(): void {
+  /** Claims what there is; while it claims, once more after that. */
+  claimNow(): void {
     this.#foundNothing = false
     this.#othersAt = 0
     this.#entitiesAt = 0
     this.#looksForEnded = true
     this.#looksAhead = true
-    this.#looking.start()
+    this.#rounds.start()
   }
 
   close(): Promise<void> {
-    return this.#looking.close()
+    return this.#rounds.close()
   }
 
-  async #lookUntilFull(): Promise<void> {
+  async #claimUntilFull(): Promise<void> {
     try {
-      while (!this.#looking.isClosed && (await this.#claimSome())) {
+      while (!this.#rounds.isClosed && (await this.#claimSome())) {
         // Each claim may leave room for more.
       }
     } catch (error) {
@@ -142,7 +142,7 @@ export class Claimer {
     let looked = false
     for (const order of [...this.#wantedAtRisk(), ...this.#wanted()]) {
       const partial = isPartial(order)
-      if (partial && this.#isEarly(this.#othersAt) && !leases.isReleaseDue) continue
+      if (partial && clock.steady() < this.#othersAt && !leases.isReleaseDue) continue
       const expected = leases.isReleaseDue || (this.#lastClaimWasFull && !order.onePerProject)
       if (
         expected ||
@@ -152,7 +152,7 @@ export class Claimer {
       if (partial) looked = true
       else this.#foundNothing = true
     }
-    if (looked) this.#othersAt = clock.now() + OTHERS_MS
+    if (looked) this.#othersAt = clock.steady() + OTHERS_MS
     return await this.#claimForEntities()
   }
 
@@ -204,7 +204,7 @@ export class Claimer {
   /** Claims one chunk of each waiting entity of the projects that have open chunks here. */
   async #claimForEntities(): Promise<boolean> {
     const { store, clock, runs, memoryBytes, onlyBatches } = this.#options
-    if (onlyBatches || this.#isEarly(this.#entitiesAt)) return false
+    if (onlyBatches || clock.steady() < this.#entitiesAt) return false
     const { hasRoom, taken } = chunkSlots(runs.values(), memoryBytes)
     if (!hasRoom) return false
     const models = { exceptModels: [...this.#demand.blocked, ...taken] }
@@ -221,7 +221,7 @@ export class Claimer {
       const claims = await this.#lease((tx, worker_id) => claimOfEntities(tx, worker_id, all, models))
       if (await this.#openAll(claims)) return true
     }
-    this.#entitiesAt = clock.now() + OTHERS_MS
+    this.#entitiesAt = clock.steady() + OTHERS_MS
     for (const project_id of this.#lastEntity.keys())
       if (!byProject.has(project_id)) this.#lastEntity.delete(project_id)
     return false
@@ -233,12 +233,6 @@ export class Claimer {
     const { clock, leases } = this.#options
     this.#claimedFrom = clock.now()
     return leases.claim((tx, id) => choose(tx, id, clock.now()))
-  }
-
-  /** Whether it is too early for something that is done at intervals. Set back, the clock must not keep it from that. */
-  #isEarly(at: number): boolean {
-    const leftMs = at - this.#options.clock.now()
-    return leftMs > 0 && leftMs <= OTHERS_MS
   }
 
   async #openAll(claims: readonly ChunkRow[]): Promise<boolean> {
@@ -272,7 +266,7 @@ export class Claimer {
   /** The claims to try, in order; none when there is no room. */
   #wanted(): Wanted[] {
     const { dispatch, runs, memoryBytes, onlyBatches } = this.#options
-    const { wantsMore, low, full, blocked } = this.#demand
+    const { wantsMore, low, enough, blocked } = this.#demand
     const slots = chunkSlots(runs.values(), memoryBytes)
     const { hasRoom, taken, packed, holders } = slots
     if (low.length > 0 && (!hasRoom || taken.length > 0)) dispatch.makeRoom()
@@ -295,7 +289,7 @@ export class Claimer {
       .filter((model) => !packed.includes(model) && (model === null || !blocked.includes(model)))
       .map((model) => oneOf({ onlyModels: [model] }, holders.get(model) ?? []))
     if (wantsMore)
-      return [{ ...any, models: { exceptModels: [...blocked, ...full, ...taken] } }, ...newcomers]
+      return [{ ...any, models: { exceptModels: [...blocked, ...enough, ...taken] } }, ...newcomers]
     const wanted = low.filter((model) => !taken.includes(model))
     return wanted.length > 0
       ? [{ ...any, models: { onlyModels: wanted } }, others, ...newcomers]
@@ -353,7 +347,7 @@ export class Claimer {
    */
   async #prepare(run: Run, limitVersion: number): Promise<{ retryAt: number; reason?: string } | null> {
     const { clock, elsewhere, dispatch } = this.#options
-    await dispatch.adopt(run)
+    await dispatch.restore(run)
     if (await elsewhere.isBetterFor(run, dispatch.batchApis.rows.of(run)))
       return { retryAt: clock.now() + ELSEWHERE_MS, reason: 'model_unavailable' }
     return await dispatch.admit(run, limitVersion)

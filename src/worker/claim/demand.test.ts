@@ -20,7 +20,7 @@ test('a lane with enough lines does not keep another lane from getting lines', (
   assert.deepEqual(demandOf(lanes, 0), {
     wantsMore: false,
     low: ['idle'],
-    full: ['busy'],
+    enough: ['busy'],
     blocked: [],
     forAtRisk: ['busy', 'idle'],
   })
@@ -34,7 +34,7 @@ test('lines that wait for an unavailable model do not reduce the demand', () => 
   assert.deepEqual(demandOf(lanes, 0), {
     wantsMore: true,
     low: ['up'],
-    full: [],
+    enough: [],
     blocked: ['down'],
     forAtRisk: ['up'],
   })

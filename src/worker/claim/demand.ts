@@ -15,7 +15,7 @@ export interface Demand {
   /** Models below their low-water mark. */
   low: string[]
   /** Models at or above their low-water mark. */
-  full: string[]
+  enough: string[]
   /** Models to which nothing can be sent for some time. */
   blocked: string[]
   /** Models that take further lines of at-risk batches, however many others wait. */
@@ -25,7 +25,7 @@ export interface Demand {
 type LaneState = Pick<Lane, 'waiting' | 'waitingAtRisk' | 'concurrency' | 'isLow' | 'blocked' | 'takesAtRisk'>
 
 export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: number): Demand {
-  const demand: Demand = { wantsMore: false, low: [], full: [], blocked: [], forAtRisk: [] }
+  const demand: Demand = { wantsMore: false, low: [], enough: [], blocked: [], forAtRisk: [] }
   let waiting = 0
   let concurrency = 0
   for (const [model, lane] of lanes) {
@@ -39,7 +39,7 @@ export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: num
     waiting += lane.waiting
     concurrency += lane.concurrency
     if (lane.isLow) demand.low.push(model)
-    else demand.full.push(model)
+    else demand.enough.push(model)
   }
   demand.wantsMore = waiting < lowWaterMark(concurrency)
   return demand
@@ -160,7 +160,7 @@ interface ModelsElsewhereOptions extends Pick<Ports, 'store' | 'clock'> {
 
 export class ModelsElsewhere {
   readonly #options: ModelsElsewhereOptions
-  /** By model, when another worker was found to know it (Unix ms). */
+  /** By model, when another worker was found to know it, by the steady clock. */
   readonly #foundAt = new Map<string, number>()
 
   constructor(options: ModelsElsewhereOptions) {
@@ -170,9 +170,9 @@ export class ModelsElsewhere {
   /** Models that this worker does not know, and another one does. */
   models(): string[] {
     const { clock, lanes } = this.#options
-    const now = clock.now()
+    const now = clock.steady()
     for (const [model, at] of this.#foundAt)
-      if (Math.abs(now - at) > REMEMBERED_MS || lanes.has(model)) this.#foundAt.delete(model)
+      if (now - at > REMEMBERED_MS || lanes.has(model)) this.#foundAt.delete(model)
     return [...this.#foundAt.keys()]
   }
 
@@ -196,7 +196,7 @@ export class ModelsElsewhere {
         upstream === null ? known.has(model) : known.get(model)?.has(upstream) === true
       const more = [...unknown].filter(knows)
       if (more.length === 0 || needs.some((one) => !unknown.has(one) && !knows(one))) continue
-      for (const { model } of more) if (!lanes.has(model)) this.#foundAt.set(model, clock.now())
+      for (const { model } of more) if (!lanes.has(model)) this.#foundAt.set(model, clock.steady())
       return true
     }
     return false

@@ -142,7 +142,7 @@ export class Leases {
   readonly #options: LeasesOptions
   /** The names of the chunks and tasks that this worker knows it has leased. */
   readonly #known = new Set<string>()
-  /** Null: every claim of this process was answered. */
+  /** When to look for strays, by the steady clock; null: every claim of this process was answered. */
   #releaseAt: number | null = null
   readonly #turns = new Slots(1)
 
@@ -167,10 +167,7 @@ export class Leases {
 
   /** Whether strays are to be looked for, which a claim does even if there is nothing else to claim. */
   get isReleaseDue(): boolean {
-    if (this.#releaseAt === null) return false
-    const leftMs = this.#releaseAt - this.#options.clock.now()
-    // Set back, the clock must not keep it from looking.
-    return leftMs <= 0 || leftMs > RELEASE_INTERVAL_MS
+    return this.#releaseAt !== null && this.#options.clock.steady() >= this.#releaseAt
   }
 
   /** Runs a claim under the session, which may have ended. Whatever it returns is leased until it is forgotten. */
@@ -209,7 +206,7 @@ export class Leases {
         for (const chunk of chunks) await releaseChunk(tx, chunk)
         for (const task of tasks) await releaseTask(tx, task)
       })
-    this.#releaseAt = clock.now() + RELEASE_INTERVAL_MS
+    this.#releaseAt = clock.steady() + RELEASE_INTERVAL_MS
   }
 }
 
@@ -218,17 +215,17 @@ function nameOf(leased: Leased): string {
   return 'idx' in leased ? `${leased.batch_id} ${leased.idx} ${leased.epoch}` : leased.id
 }
 
-// Each part of a worker that claims looks for work of its kind.
+// Each part of a worker that claims does so in rounds.
 
-/** Looks once at a time; asked while it looks, it looks once more after that. */
-export class Looking {
-  readonly #look: () => Promise<void>
+/** One round at a time; started during a round, there is one more after it. */
+export class Rounds {
+  readonly #round: () => Promise<void>
   #running: Promise<void> | null = null
   #isAskedAgain = false
   #isClosed = false
 
-  constructor(look: () => Promise<void>) {
-    this.#look = look
+  constructor(round: () => Promise<void>) {
+    this.#round = round
   }
 
   get isClosed(): boolean {
@@ -238,13 +235,13 @@ export class Looking {
   start(): void {
     if (this.#isClosed) return
     this.#isAskedAgain = this.#running !== null
-    this.#running ??= this.#look().finally(() => {
+    this.#running ??= this.#round().finally(() => {
       this.#running = null
       if (this.#isAskedAgain) this.start()
     })
   }
 
-  /** Resolves when the last look has ended. */
+  /** Resolves when the last round has ended. */
   async close(): Promise<void> {
     this.#isClosed = true
     await this.#running

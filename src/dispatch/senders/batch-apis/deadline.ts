@@ -89,13 +89,13 @@ export function untilDeadline(
   stop: AbortSignal,
 ): Until {
   const controller = new AbortController()
-  const alarm = new Alarm(clock, () => look())
+  const alarm = new Alarm(clock, () => check())
   const lateAt = Math.max(clock.now() + cancelMs(run.batch), recallAt(run.batch))
   const isOver = (): boolean => {
     const now = clock.now()
     return now >= deadlineOf(row, run.batch) || (now >= lateAt && mayReplace())
   }
-  const look = (): void => {
+  const check = (): void => {
     const isLeft = run.isClosed || run.stopped === 'lost' || stop.aborted
     if (run.stopped !== null && run.stopped !== 'lost' && run.stopped !== 'drained')
       row.cancelled_at ??= clock.now()
@@ -105,16 +105,16 @@ export function untilDeadline(
       alarm.set(clock.now() < lateAt ? Math.min(at, lateAt) : at)
     }
   }
-  run.watchers.add(look)
-  stop.addEventListener('abort', look)
-  look()
+  run.watchers.add(check)
+  stop.addEventListener('abort', check)
+  check()
   return {
     signal: controller.signal,
     isOver,
     close() {
       alarm.set(Number.POSITIVE_INFINITY)
-      run.watchers.delete(look)
-      stop.removeEventListener('abort', look)
+      run.watchers.delete(check)
+      stop.removeEventListener('abort', check)
     },
   }
 }

@@ -191,7 +191,7 @@ async function makeWorld({ onlyBatches, knows = true }: { onlyBatches?: Set<stri
     looks: () => Array.from({ length: CHUNKS }, (_, i) => looks.filter((id) => id === `there-${i}`).length),
     async pollFor(ms: number, everyMs = 1_000) {
       for (const until = clock.now() + ms; clock.now() < until; await clock.advance(everyMs))
-        await poller.look()
+        await poller.pollDue()
     },
     batch: world.batch,
     states: async () =>

@@ -74,7 +74,7 @@ export class Poller {
   readonly #options: PollerOptions
   readonly #abort = new AbortController()
   /** By upstream and duty: a batch API that does not answer delays the looks at no other one, and no cancellation. */
-  readonly #looking = new Map<string, Promise<void>>()
+  readonly #polling = new Map<string, Promise<void>>()
   /** By model and upstream: the oldest batch there, and since when this worker knows it as that (Unix ms). */
   readonly #firsts = new Map<string, { id: string; since: number }>()
   #lookAt = 0
@@ -84,30 +84,29 @@ export class Poller {
   }
 
   /** Looks at the batches that are due; to be called several times a second. */
-  async look(): Promise<void> {
+  async pollDue(): Promise<void> {
     const { store, clock, rows, log, onlyBatches } = this.#options
     const now = clock.now()
     if (onlyBatches?.size === 0) return
-    // Set back, the clock must not keep it from looking.
-    if (this.#abort.signal.aborted || (now < this.#lookAt && this.#lookAt - now <= IDLE_LOOK_MS)) return
-    this.#lookAt = now + (rows.hasBatchApi() ? LOOK_MS : IDLE_LOOK_MS)
+    if (this.#abort.signal.aborted || clock.steady() < this.#lookAt) return
+    this.#lookAt = clock.steady() + (rows.hasBatchApi() ? LOOK_MS : IDLE_LOOK_MS)
     for (const due of await dueUpstreams(store.read, now, onlyBatches && [...onlyBatches])) {
       const { upstream, duty } = due
       const key = `${duty} ${upstream}`
       const exceptBatches = await this.#leftToCommands(upstream)
       if (exceptBatches === null) continue
       const of = { ...due, onlyBatches: onlyBatches && [...onlyBatches], exceptBatches }
-      if (this.#looking.has(key)) {
+      if (this.#polling.has(key)) {
         await this.#decideOverdue(of, now)
         continue
       }
-      const looking = this.#lookAtUpstream(of)
+      const polling = this.#lookAtUpstream(of)
         .catch((error: unknown) => {
           if (!this.#abort.signal.aborted)
             log.error({ err: error, upstream }, 'looking at remote batches failed; it is tried again')
         })
-        .finally(() => this.#looking.delete(key))
-      this.#looking.set(key, looking)
+        .finally(() => this.#polling.delete(key))
+      this.#polling.set(key, polling)
     }
   }
 
@@ -129,7 +128,7 @@ export class Poller {
 
   async close(): Promise<void> {
     this.#abort.abort()
-    await Promise.all(this.#looking.values())
+    await Promise.all(this.#polling.values())
   }
 
   /** Decides about batches that are due and wait for calls about others, which may not end. */

@@ -15,7 +15,7 @@ const TAKEN_MS = 5_000
 const SENT_MAX = 256
 
 /** The lines that other workers have in flight at the server. */
-interface Others {
+interface OtherWorkers {
   inFlight: number
   /** Workers that have any. */
   workers: number
@@ -79,7 +79,7 @@ export class LiveServer {
   /** Reads it and sets the share; `others` is asked beforehand, as what is read is to be the latest. */
   async read(
     readTraffic: (() => Promise<ServerTraffic | null>) | undefined,
-    others: Others,
+    others: OtherWorkers,
     now: () => number,
   ): Promise<void> {
     this.#readAt = now()
@@ -90,7 +90,7 @@ export class LiveServer {
     } finally {
       this.#reading = false
     }
-    if (read?.at === undefined || read.at !== this.traffic?.at) this.#take(read, others, now())
+    if (read?.at === undefined || read.at !== this.traffic?.at) this.#apply(read, others, now())
     const sent = { at: now(), inFlight: this.#inFlight, others: others.inFlight }
     this.#sent = [...this.#sent.slice(1 - SENT_MAX), sent]
     const isOver = this.share.current < this.#inFlight
@@ -99,7 +99,7 @@ export class LiveServer {
     this.#fullSince = this.share.current > 0 ? null : (this.#fullSince ?? now())
   }
 
-  #take(read: ServerTraffic | null, others: Others, now: number): void {
+  #apply(read: ServerTraffic | null, others: OtherWorkers, now: number): void {
     const own = { inFlight: this.#inFlight, others: others.inFlight, workers: 1 + others.workers }
     const { at = now } = read ?? {}
     this.#sent = this.#sent.slice(
@@ -275,7 +275,7 @@ export class LiveTraffic {
     this.#reports = await this.#options.reports()
   }
 
-  #othersAt(places: readonly Place[]): Others {
+  #othersAt(places: readonly Place[]): OtherWorkers {
     const inFlight = this.#reports.map(({ upstreams }) =>
       upstreams
         .filter((one) => places.some((at) => at.model === one.model && at.upstream.name === one.upstream))

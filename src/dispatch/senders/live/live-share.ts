@@ -12,7 +12,7 @@
 // without metrics is judged by the time that its answers take for each token.
 import type { ServerTraffic } from '../../../backends/backend.ts'
 import type { LiveConfig } from '../../../config/config.ts'
-import { Changes, OthersLevel, Seats, type StepLine, StepModel } from './server-model.ts'
+import { Changes, LiveLevel, Slots, type StepLine, StepModel } from './server-model.ts'
 
 export type LiveTerms = Pick<LiveConfig, 'waiting_max' | 'cache_max'>
 
@@ -39,7 +39,7 @@ const UNKNOWN_MORE = 2
 const PEAK_SHARE = 0.84
 /** Until a peak of theirs has passed: a server is made for a peak of so much of its full throughput, and has so many seats. */
 const PEAK_THROUGHPUT = 0.85
-const SEATS_ASSUMED = 256
+const SLOTS_ASSUMED = 256
 /** However few the others are, lines may make a step so many times as long as an empty one, on half of the seats. */
 const STEP_FACTOR = 1.6
 /** Where the others alone want more than all seats for so much of the time, their first tokens wait for seats as it is. */
@@ -94,9 +94,9 @@ export class LiveShare {
   readonly #terms: LiveTerms
   readonly #steps = new StepModel()
   #line: StepLine | null = null
-  readonly #others = new OthersLevel()
+  readonly #others = new LiveLevel()
   readonly #changes = new Changes()
-  readonly #seats = new Seats()
+  readonly #slots = new Slots()
   /** Nothing is sent before the first reading. */
   #share = 0
   #target = 0
@@ -210,7 +210,7 @@ export class LiveShare {
     const last = this.#last
     this.#others.add(others, last === null ? 0 : at - last.at)
     this.#changes.add(others, this.#others.mean, at)
-    this.#seats.add(load.running, load.waiting > this.#terms.waiting_max, at)
+    this.#slots.add(load.running, load.waiting > this.#terms.waiting_max, at)
     if (last === null) return
     const ms = at - last.at
     const mean = (load.running + last.load.running) / 2
@@ -239,7 +239,7 @@ export class LiveShare {
   #byRoom({ load: { cache, running }, others, staleMs }: Reading, mean: number): number {
     const byCache =
       cache !== null && cache > CACHE_KNOWN ? (CACHE_FULL * running) / cache : Number.POSITIVE_INFINITY
-    const full = Math.min(this.#seats.count, byCache)
+    const full = Math.min(this.#slots.count, byCache)
     const room = full - others
     const usual = this.#isCrowded ? CROWDED_HEADROOM_DEVIATIONS : HEADROOM_DEVIATIONS
     const [least, all] = NEARLY_FULL
@@ -265,7 +265,7 @@ export class LiveShare {
   /** The least that the others' peak is taken for. */
   #assumedPeak({ baseMs, perOtherMs }: StepLine): number {
     if (this.#others.hasPassedPeak)
-      return Math.min(((STEP_FACTOR - 1) * baseMs) / perOtherMs, this.#seats.count / 2)
+      return Math.min(((STEP_FACTOR - 1) * baseMs) / perOtherMs, this.#slots.count / 2)
     const full = this.#full()
     const perMs = (PEAK_THROUGHPUT * full) / (baseMs + perOtherMs * full)
     return (perMs * baseMs) / (1 - perMs * perOtherMs)
@@ -279,7 +279,7 @@ export class LiveShare {
   }
 
   get #isCrowded(): boolean {
-    return this.#others.shareAbove(this.#seats.count) > CROWDED_SHARE
+    return this.#others.shareAbove(this.#slots.count) > CROWDED_SHARE
   }
 
   /** How many requests the server can work on at once, as far as that is known. */
@@ -289,15 +289,15 @@ export class LiveShare {
       cache !== null && cache > CACHE_KNOWN
         ? (this.#terms.cache_max * running) / cache
         : Number.POSITIVE_INFINITY
-    const { count } = this.#seats
-    return Math.min(count === Number.POSITIVE_INFINITY ? Math.max(SEATS_ASSUMED, running) : count, byCache)
+    const { count } = this.#slots
+    return Math.min(count === Number.POSITIVE_INFINITY ? Math.max(SLOTS_ASSUMED, running) : count, byCache)
   }
 
   /** For benchmarks. */
   get state() {
     const peak = this.#others.quantile(PEAK_SHARE)
     const { hasPassedPeak } = this.#others
-    return { share: this.#share, seats: this.#seats.count, peak, hasPassedPeak, line: this.#line }
+    return { share: this.#share, seats: this.#slots.count, peak, hasPassedPeak, line: this.#line }
   }
 }
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { Changes, OthersLevel, Seats, StepModel } from './server-model.ts'
+import { Changes, LiveLevel, Slots, StepModel } from './server-model.ts'
 
 test('a quantile is the number that others stayed below for so much of the time; old days count less', () => {
-  const level = new OthersLevel()
+  const level = new LiveLevel()
   assert.equal(level.quantile(0.85), 0)
   const day = (most: number): void => {
     for (let minute = 0; minute < 1440; minute++) level.add((most * minute) / 1440, 60_000)
@@ -16,7 +16,7 @@ test('a quantile is the number that others stayed below for so much of the time;
 })
 
 test('a peak has passed when others are fewer by more than chance, until there is a higher one', () => {
-  const level = new OthersLevel()
+  const level = new LiveLevel()
   const hold = (others: number): boolean => {
     for (let i = 0; i < 60; i++) level.add(others, 500)
     return level.hasPassedPeak
@@ -28,7 +28,7 @@ test('a peak has passed when others are fewer by more than chance, until there i
 })
 
 test('the number that ran when others waited is believed for longer each time that it is found again', () => {
-  const seats = new Seats()
+  const seats = new Slots()
   let now = 0
   const read = (running: number, isWaiting: boolean, times = 1): number => {
     for (let i = 0; i < times; i++) {
@@ -45,7 +45,7 @@ test('the number that ran when others waited is believed for longer each time th
 })
 
 test('a few that wait for long prompts do not make a server smaller than it was seen to be', () => {
-  const seats = new Seats()
+  const seats = new Slots()
   for (let now = 0; now < 60_000; now += 500) seats.add(60, false, now)
   seats.add(20, true, 60_500)
   assert.equal(seats.count, Number.POSITIVE_INFINITY)

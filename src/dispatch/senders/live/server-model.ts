@@ -15,7 +15,7 @@ const FALLEN_DEVIATIONS = 4
 /** A peak so much higher than the one before is a new one. */
 const HIGHER = 1.2
 
-export class OthersLevel {
+export class LiveLevel {
   /** Lately, on average. */
   mean = 0
   #peak = 0
@@ -156,13 +156,13 @@ const BELIEF_FACTOR = 4
 /** Numbers that differ by less are the same. */
 const ALIKE_SHARE = 0.01
 /** A number that is not believed any more rises by so much of itself at a time. */
-const SEATS_RISE = 0.05
+const SLOTS_RISE = 0.05
 /** A server is full when as many run as have run without others waiting, about, of late. */
 const PROVEN_SHARE = 0.9
 /** The most that ran without others waiting counts half after so long. */
 const PROVEN_HALF_LIFE_MS = 600_000
 
-export class Seats {
+export class Slots {
   /** Infinite while nobody had to wait. */
   count = Number.POSITIVE_INFINITY
   #found = 0
@@ -183,7 +183,7 @@ export class Seats {
     this.#proven = Math.max(this.#proven, running)
     if (running > this.count) this.count = running
     else if (now >= this.#believedUntil) {
-      this.count += Math.max(1, SEATS_RISE * this.count)
+      this.count += Math.max(1, SLOTS_RISE * this.count)
       this.#believedUntil = now + this.#beliefMs / 4
     }
   }
