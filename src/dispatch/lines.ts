@@ -48,7 +48,7 @@ import {
   type MissedResult,
   type RetryPolicy,
 } from './retry-policy.ts'
-import type { LineTries, Run, RunStop } from './run.ts'
+import { CANCELLED, LAST, type LineTries, type Run, type RunStop, SEARCHED } from './run.ts'
 import { type Entry, inPromptOrder } from './senders/batch-lines.ts'
 import type { Lane } from './senders/lane.ts'
 import type { Observer } from './senders/upstream.ts'
@@ -70,7 +70,7 @@ const WAITING = [UNFUNDED, PAUSED, UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUB
 /** The states of lines that are placed anew when the facts about them may have changed. */
 const PLACED = [UNFUNDED, PAUSED, UNSENT, RETRYING, UNSUBMITTED] as const
 
-const CANCELLED = wireError('request_cancelled')
+const CANCELLED_BY_CALLER = wireError('request_cancelled')
 const NOT_NOW = 'the line that it followed is not sent now'
 
 export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
@@ -199,7 +199,7 @@ export class Lines {
     let fresh: Map<Lane, number[]> | null = null
     for (const position of positions) {
       const { model } = run.lines[position]!
-      const fault = run.isCancelled(position) ? CANCELLED : run.lines[position]!.fault
+      const fault = run.is(position, CANCELLED) ? CANCELLED_BY_CALLER : run.lines[position]!.fault
       const lane = model === null ? undefined : lanes.get(model)
       if (fault !== null || model === null || !lane) {
         // A batch API may have left a line that cannot run any more.
@@ -289,8 +289,8 @@ export class Lines {
   cancel(run: Run, cancelled: string | null): void {
     const numbers = new Set<number>(JSON.parse(cancelled ?? '[]'))
     for (const position of numbers.size === 0 ? [] : run.positions()) {
-      if (!numbers.has(run.lines[position]!.line) || run.isCancelled(position)) continue
-      run.setCancelled(position)
+      if (!numbers.has(run.lines[position]!.line) || run.is(position, CANCELLED)) continue
+      run.set(position, CANCELLED)
       if (run.batch.dedupe !== null) this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
     }
   }
@@ -301,7 +301,7 @@ export class Lines {
   holdForCheck(run: Run): void {
     this.takeKept(run)
     // What is in flight keeps its reservation, for which there may be no room any more.
-    if (run.reask !== null) for (const position of run.positions(IN_FLIGHT)) run.setLast(position)
+    if (run.reask !== null) for (const position of run.positions(IN_FLIGHT)) run.set(position, LAST)
     run.isLimited = true
     const positions = run.positions(UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED)
     for (const position of positions) run.setAllowed(position, false)
@@ -344,7 +344,7 @@ export class Lines {
     // What a line has cost already is not shared.
     if (run.batch.dedupe !== null && !run.triesOf(position)?.kept) {
       const isStored = (): boolean =>
-        earlier !== undefined && !run.wasSearched(position) && earlier.firstOf(run, position) !== 0
+        earlier !== undefined && !run.is(position, SEARCHED) && earlier.firstOf(run, position) !== 0
       const found = this.#duplicates.turn(run, position, isStored)
       if (found.kind === 'follow') this.#move(run, position, FOLLOWING, 'an identical line is being answered')
       else if (found.kind === 'share') this.#share(run, position, found.answer, now)
@@ -377,7 +377,7 @@ export class Lines {
     this.#duplicates.searched(run, position)
     const answer = found !== null && isOwn(run, position, found) ? null : found
     if (answer === null) {
-      run.setSearched(position)
+      run.set(position, SEARCHED)
       this.place(run, position, 'no earlier answer was found')
       return
     }
@@ -415,7 +415,7 @@ export class Lines {
     }
     const tries = run.triesOf(position)
     if (tries) this.#rejections.onAnswered(tries, attempt.upstream)
-    const isUnexamined = run.reask === null || attempt.remote_batch !== undefined || run.isLast(position)
+    const isUnexamined = run.reask === null || attempt.remote_batch !== undefined || run.is(position, LAST)
     if (isUnexamined || !run.mayMove) return this.#end(run, position, result, attempt)
     const { name, tier, price } = attempt.upstream
     const by = { upstream: { name, tier, price }, model: this.#modelOf(run, position) }

@@ -72,12 +72,12 @@ export interface LimitsSeen {
 const RESERVED = 1
 /** The last check of the limits allows it. */
 const ALLOWED = 2
-/** An identical line's answer was looked for, and none was found. */
-const SEARCHED = 4
+/** An identical line's answer was looked for, and none was found: it is not looked for a second time. */
+export const SEARCHED = 4
 /** Its answer is not asked for again: it was in flight when the limits were checked. */
-const LAST = 8
+export const LAST = 8
 /** A caller has cancelled it: it is sent no more. */
-const CANCELLED = 16
+export const CANCELLED = 16
 
 interface Paying {
   payer: Payer
@@ -223,12 +223,22 @@ export class Run {
 
   // What belongs to a line beside its state.
 
+  /** Whether a line is `SEARCHED`, `LAST` or `CANCELLED`. */
+  is(position: number, flag: number): boolean {
+    return (this.#flags[position]! & flag) !== 0
+  }
+
+  set(position: number, flag: number, is = true): void {
+    if (is) this.#flags[position]! |= flag
+    else this.#flags[position]! &= ~flag
+  }
+
   isReserved(position: number): boolean {
-    return (this.#flags[position]! & RESERVED) !== 0
+    return this.is(position, RESERVED)
   }
 
   setReserved(position: number, is: boolean): void {
-    this.#setFlag(position, RESERVED, is)
+    this.set(position, RESERVED, is)
   }
 
   /** The UTC day under whose limits it was reserved last, and to which it is charged; null: no limit matched it. */
@@ -244,41 +254,11 @@ export class Run {
 
   /** Whether limits allow it to be sent. */
   isAllowed(position: number): boolean {
-    return !this.isLimited || (this.#flags[position]! & ALLOWED) !== 0
+    return !this.isLimited || this.is(position, ALLOWED)
   }
 
   setAllowed(position: number, is: boolean): void {
-    this.#setFlag(position, ALLOWED, is)
-  }
-
-  /** Whether the answer of an identical line was looked for: it is not a second time. */
-  wasSearched(position: number): boolean {
-    return (this.#flags[position]! & SEARCHED) !== 0
-  }
-
-  setSearched(position: number): void {
-    this.#setFlag(position, SEARCHED, true)
-  }
-
-  isLast(position: number): boolean {
-    return (this.#flags[position]! & LAST) !== 0
-  }
-
-  setLast(position: number): void {
-    this.#setFlag(position, LAST, true)
-  }
-
-  isCancelled(position: number): boolean {
-    return (this.#flags[position]! & CANCELLED) !== 0
-  }
-
-  setCancelled(position: number): void {
-    this.#setFlag(position, CANCELLED, true)
-  }
-
-  #setFlag(position: number, flag: number, is: boolean): void {
-    if (is) this.#flags[position]! |= flag
-    else this.#flags[position]! &= ~flag
+    this.set(position, ALLOWED, is)
   }
 
   triesOf(position: number): LineTries | undefined {

@@ -555,7 +555,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a line that is in flight when limits are checked is asked again, with room or without',
     file: 'src/dispatch/lines.ts',
-    find: '    if (run.reask !== null) for (const position of run.positions(IN_FLIGHT)) run.setLast(position)\n',
+    find: '    if (run.reask !== null) for (const position of run.positions(IN_FLIGHT)) run.set(position, LAST)\n',
     replace: '',
     test: 'src/dispatch/gates/reasks.test.ts',
   },

@@ -76,9 +76,10 @@ export class FairQueue {
     if (positions.length === 0) return
     if (this.#entries > STALE_FACTOR * waiting + STALE_MIN) this.#dropStale()
     const { project_id, entity } = run.claim
-    const project =
-      this.#projects.find(project_id) ?? this.#projects.join({ id: project_id, entities: new RoundRobin() })
-    const { batches } = project.entities.find(entity) ?? project.entities.join({ id: entity, batches: [] })
+    const { entities } = this.#projects.get(project_id) ?? { entities: new RoundRobin<Entity>() }
+    const { batches } = entities.get(entity) ?? { batches: [] }
+    if (entities.size === 0) this.#projects.set(project_id, { id: project_id, entities })
+    if (batches.length === 0) entities.set(entity, { id: entity, batches })
     let lines = batches.find(({ batch_id }) => batch_id === run.batch.id)
     if (!lines) {
       lines = new BatchLines(run)
@@ -106,7 +107,7 @@ export class FairQueue {
     return this.#first(server, peers, () => {
       const found = atRisk ? this.#beforeAtRisk() : null
       if (found) return found
-      const entity = this.#projects.find(project_id)?.entities.find(id)
+      const entity = this.#projects.get(project_id)?.entities.get(id)
       const lines = entity?.batches[0]
       return entity && lines && lines.deadline < deadline ? { entity, lines } : null
     })
@@ -192,51 +193,33 @@ export class FairQueue {
   }
 
   *#all(): Generator<Waiting> {
-    for (const { entities } of this.#projects.all)
-      for (const entity of entities.all) for (const lines of entity.batches) yield { entity, lines }
+    for (const { entities } of this.#projects.values())
+      for (const entity of entities.values()) for (const lines of entity.batches) yield { entity, lines }
   }
 
   #tidy(): void {
-    for (const { entities } of this.#projects.all) entities.keep(({ batches }) => batches.length > 0)
-    this.#projects.keep(({ entities }) => entities.all.length > 0)
+    for (const { id: project_id, entities } of this.#projects.values()) {
+      for (const { id, batches } of entities.values()) if (batches.length === 0) entities.delete(id)
+      if (entities.size === 0) this.#projects.delete(project_id)
+    }
   }
 }
 
-/** Members in order of arrival, served round robin. */
-class RoundRobin<T extends { id: string }> {
-  #members: T[] = []
-  #last = 0
-
-  get all(): readonly T[] {
-    return this.#members
-  }
-
-  find(id: string): T | undefined {
-    return this.#members.find((member) => member.id === id)
-  }
-
-  join(member: T): T {
-    this.#members.push(member)
-    return member
-  }
-
+/** Members by ID, served round robin: the one that was served last is at the end. */
+class RoundRobin<T extends { id: string }> extends Map<string, T> {
   next(): T | undefined {
-    this.#last = (this.#last + 1) % Math.max(1, this.#members.length)
-    return this.#members[this.#last]
+    for (const member of this.values()) {
+      if (this.size === 1) return member
+      this.delete(member.id)
+      this.set(member.id, member)
+      return member
+    }
+    return undefined
   }
 
   /** Every member once; the next call of `next` continues after the member that was taken last. */
   *round(): Generator<T> {
-    for (let i = this.#members.length; i > 0; i--) yield this.next()!
-  }
-
-  /** Removing a member skips no other member. */
-  keep(stays: (member: T) => boolean): void {
-    for (let at = this.#members.length - 1; at >= 0; at--) {
-      if (stays(this.#members[at]!)) continue
-      this.#members.splice(at, 1)
-      if (this.#last >= at && this.#last > 0) this.#last--
-    }
+    for (let i = this.size; i > 0; i--) yield this.next()!
   }
 }
 

@@ -33,6 +33,9 @@ export interface Call extends Ticket, Sent {}
 export abstract class Upstream {
   readonly limit: ConcurrencyLimit
   readonly circuit: Circuit
+  abstract readonly name: string
+  /** The control of a server that runs only while lines wait for it. */
+  readonly onDemand: ServerOnDemand | null = null
   /** The provider, by its address (domain/gen-ai.ts); null: it does not tell. */
   provider: string | null = null
   #terms: UpstreamTerms
@@ -50,8 +53,6 @@ export abstract class Upstream {
     this.circuit = before?.circuit ?? new Circuit()
     if (before) this.#limitBefore = before.#limitBefore
   }
-
-  abstract get name(): string
 
   /** Closes connections; attempts still in flight are aborted. */
   abstract close(): Promise<void>
@@ -93,11 +94,6 @@ export abstract class Upstream {
   /** Whether its server takes lines, or is not one that is started on demand. */
   get isAvailable(): boolean {
     return this.onDemand?.isAvailable ?? true
-  }
-
-  /** The control of a server that runs only while lines wait for it. */
-  get onDemand(): ServerOnDemand | null {
-    return null
   }
 
   /** Since when other requests have taken all of its server (Unix ms); else null. */
@@ -248,6 +244,8 @@ interface ModelServerOptions extends UpstreamTerms {
 
 /** Answers single lines. */
 export class ModelServer extends Upstream {
+  readonly name: string
+  override readonly onDemand: ServerOnDemand | null
   readonly backend: Backend
   /** The JSON string that replaces `model` in the body; null to send the body untouched. */
   readonly modelJson: Buffer | null
@@ -268,14 +266,11 @@ export class ModelServer extends Upstream {
     this.modelJson = modelAlias === null ? null : Buffer.from(JSON.stringify(modelAlias))
     this.operatorFields =
       priority === null && service_tier === null ? null : new OperatorFields(priority, service_tier)
-    const { onDemand } = backend
-    onDemand?.onChange(() => {
-      if (onDemand.isUp) this.circuit.onStarted()
+    this.name = backend.name
+    this.onDemand = backend.onDemand ?? null
+    this.onDemand?.onChange(() => {
+      if (this.onDemand?.isUp) this.circuit.onStarted()
     })
-  }
-
-  get name(): string {
-    return this.backend.name
   }
 
   async close(): Promise<void> {
@@ -286,10 +281,6 @@ export class ModelServer extends Upstream {
   override concurrency(now: number): number {
     const places = super.concurrency(now)
     return this.live === null ? places : Math.min(places, this.live.places(this.limit.inFlight, now))
-  }
-
-  override get onDemand(): ServerOnDemand | null {
-    return this.backend.onDemand ?? null
   }
 
   override takenSince(now: number): number | null {
