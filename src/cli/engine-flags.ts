@@ -15,10 +15,10 @@ import { Failure } from './terminal/failure.ts'
 
 const GGUF = /\.gguf$/i
 const START_TIMEOUT_MS = 30 * 60_000
-/** Small, because the user waits for the run: a server that does not start is reported soon. */
+/** The most starts of a server, few because the user waits: a server that does not start is reported soon. */
 const STARTS_MAX = 3
 const IDLE_TIMEOUT_MS = 10 * 60_000
-/** Tokens of a row of a table and its answer. */
+/** The tokens of a table row's request with its answer. */
 const TABLE_TOKENS = 4096
 
 export interface EngineFlags {
@@ -27,7 +27,7 @@ export interface EngineFlags {
 }
 
 export interface RunEngine {
-  /** The name of the model in requests, where the run makes them. */
+  /** The name of the model in requests that the run makes. */
   model: string
   apply(config: Config, now: number): Config
 }
@@ -39,7 +39,7 @@ export function withEngineFlags(command: Command): Command {
   )
 }
 
-/** Null where no server is to be started. `input`: a file of requests; null: a table. */
+/** The engine for a run; null where none is to be started. `input`: a file of requests; null: a table. */
 export async function runEngine(
   flags: EngineFlags,
   input: string | null,
@@ -60,7 +60,7 @@ export async function runEngine(
   const file = recipe.name === 'llama.cpp' ? await modelFile(model) : null
   const needs = input === null ? { models: [], tokens: TABLE_TOKENS } : await requestNeeds(input)
   const id = file === null ? model : basename(model).replace(GGUF, '')
-  // Loaded by a run that starts a server: it brings the schema of the configuration along.
+  // Loaded only by a run that starts a server: the module loads the schema of the configuration.
   const { withEngine } = await import('../config/upstream-models.ts')
   return {
     model: id,
@@ -112,7 +112,7 @@ async function modelFile(path: string): Promise<GgufModel> {
   return model
 }
 
-/** Where a program is: what its variable names, or the first of that name on the PATH. */
+/** The path of a program, from its variable or the PATH. */
 function findProgram(name: string, named: string | undefined, path: string | undefined): string | null {
   if (named !== undefined && named.trim() !== '') return isExecutable(named) ? named : null
   const folders = (path ?? '').split(delimiter).filter(Boolean)
@@ -131,11 +131,11 @@ function isExecutable(path: string): boolean {
 // Reads what a model server needs for the requests of a file: the names of the model, and the tokens of the longest
 // request with its answer.
 
-/** The part of a longer file that is read, its beginning. */
+/** The most bytes of a file that are read, from its beginning. */
 const BYTES_READ_MAX = 64 * 1024 * 1024
-/** A token is rarely shorter. */
+/** The bytes of a token at least, except in rare cases. */
 const BYTES_PER_TOKEN = 3
-/** Where a request does not say how long its answer may be. */
+/** The tokens of an answer whose request has no limit. */
 const ANSWER_TOKENS = 1024
 
 interface RequestNeeds {
@@ -143,7 +143,7 @@ interface RequestNeeds {
   tokens: number
 }
 
-/** Lines that cannot be read are left to the service, which names them. */
+/** Reads what the requests need. Invalid lines are left to the service, which reports them. */
 async function requestNeeds(path: string): Promise<RequestNeeds> {
   const models = new Set<string>()
   let tokens = 0

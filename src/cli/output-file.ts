@@ -6,9 +6,9 @@ import { compressionOf, formatOf, type Sink } from '../tables/table.ts'
 import { Failure } from './terminal/failure.ts'
 
 /**
- * Throws where no file can be written at `path`, as at that of a folder or a device, which a renamed file would replace;
- * or where it would replace one of `kept`, also by another name: what these are, and their paths. `jsonl`: where lines are
- * written, and its name says another format.
+ * Throws where no file can be written at `path`, such as at that of a folder or a device, which a renamed file would
+ * replace; or where it would replace one of the files `kept` (by description), also by another name. `jsonl`: lines are
+ * written, and the name must not have another format.
  */
 export async function checkOutput(
   path: string,
@@ -30,7 +30,7 @@ export async function checkOutput(
     )
 }
 
-/** Without links, whether there is such a file or not. */
+/** The path without links, whether the file exists or not. */
 async function placeOf(path: string): Promise<string> {
   return await realpath(path).catch(async () => join(await realpath(dirname(path)), basename(path)))
 }
@@ -53,7 +53,7 @@ export class PartialFile implements Sink {
     return new PartialFile(path, await open(partialPath(path), 'w'))
   }
 
-  /** Undefined while the text only waits for the rest of its block. */
+  /** Appends a piece; undefined while the text only waits for the rest of its block. */
   append(piece: string | Uint8Array): Promise<void> | undefined {
     if (typeof piece !== 'string') return this.#appendBytes(piece)
     this.#text += piece
@@ -83,7 +83,7 @@ export class PartialFile implements Sink {
   }
 }
 
-/** The file gets its name once all of `blocks` are in it. */
+/** Writes a file, which gets its name once all of `blocks` are in it. */
 export async function writeWhole(
   path: string,
   blocks: AsyncIterable<string | Uint8Array> | Iterable<string>,

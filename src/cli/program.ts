@@ -29,13 +29,13 @@ import { examples } from './terminal/option-values.ts'
 import { writeLine, writeLines } from './terminal/terminal.ts'
 
 export interface ProgramOptions extends Omit<Shell, 'exit' | 'env'> {
-  /** Empty by default. */
+  /** The environment, empty by default. */
   env?: Environment
   /** Whether an error is printed with its stack. */
   withStack: boolean
 }
 
-/** Runs the command that `args` name (without node and script) and returns the exit code of the process. */
+/** Runs the command of `args` (without node and script) and returns the exit code of the process. */
 export async function runProgram(args: readonly string[], options: ProgramOptions): Promise<number> {
   const { stderr } = options.terminal
   let code = 0
@@ -73,7 +73,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
   }
 }
 
-/** Where messages go of a command that is to be quiet. */
+/** The stream that discards the messages of a quiet command. */
 const NOBODY = new Writable({ write: (_bytes, _encoding, done) => done() })
 
 function leavesOf(command: Command): Command[] {
@@ -109,7 +109,7 @@ function buildProgram(
   )
 }
 
-/** Throws a Failure for an argument or a value without content: a variable of a script that is not set. */
+/** Throws a Failure for an empty argument or value: a variable of a script that is not set. */
 function refuseEmpty(command: Command): void {
   const given = [
     ...command.registeredArguments.map(
@@ -133,12 +133,12 @@ function commandPath(command: Command): string {
   return above + command.name()
 }
 
-/** Commander's message, and how to get help. */
+/** Commander's message, with a hint to the help. */
 function usageText({ message }: CommanderError): string {
   const sentence = message
     .replace(/^error: /, '')
     .replaceAll('\n', ' ')
-    // Commander suggests what shares two letters of five.
+    // Commander also suggests words that share two letters of five.
     .replace(/'([^']*)' \(Did you mean (?:one of )?([^?]*)\?\)/, (text, wrong: string, names: string) =>
       nearest(wrong, names.split(', ')) === null ? `'${wrong}'` : text,
     )
@@ -146,7 +146,7 @@ function usageText({ message }: CommanderError): string {
   return `offpeak: ${sentence.replace(/\.$/, '')}; see "offpeak --help" or "offpeak COMMAND --help"`
 }
 
-/** In the order of the help. */
+/** The functions that add the commands, in the order of the help. */
 export const COMMANDS: readonly ((program: Command, shell: Shell) => void)[] = [
   addServe,
   addRun,

@@ -23,16 +23,16 @@ export interface Shell {
   clock: Clock
   /** The version of this program. */
   version: string
-  /** Aborts at the first SIGINT or SIGTERM after it was first called. */
+  /** Aborts at the first SIGINT or SIGTERM after its first call. */
   interruption(): AbortSignal
-  /** Sets the exit code of a command that did not throw; without a call it is 0. */
+  /** Sets the exit code of a command that does not throw; without a call it is 0. */
   exit(code: number): void
 }
 
-/** PATH, and the variables that name programs. */
+/** The environment: PATH, and the variables that name programs. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** OFFPEAK_BASE_URL and OFFPEAK_API_KEY, as main.ts read them. */
+/** The values of OFFPEAK_BASE_URL and OFFPEAK_API_KEY. */
 export interface Access {
   baseUrl: string | undefined
   apiKey: string | undefined
@@ -42,18 +42,18 @@ export interface Access {
 // imports no database, bucket or model server.
 
 export interface Launch {
-  /** Throws a ConfigError that names everything that is wrong. */
+  /** Loads the configuration. Throws a ConfigError that names every problem. */
   loadConfig(flags: ConfigFlags): Config | Promise<Config>
-  /** Resolves when the API accepts requests, or when the worker looks for work. */
+  /** Starts a service. Resolves when the API accepts requests, or when the worker claims work. */
   serve(config: Config, options: ServeOptions): Promise<Running>
-  /** Has the services that use the data folder reload; what each answers, by process ID. */
+  /** Makes the services of the data folder reload; the answers by process ID. */
   reload(config: Config): Promise<ReadonlyMap<string, { error: string | null; needsRestart: string[] }>>
-  /** The configuration as a person may see it: its values, and the same as YAML. */
+  /** The configuration without secrets: its values, and the same as YAML. */
   shownConfig(config: Config): Promise<{ values: object; yaml: string }>
-  /** Throws a Failure where there is no database, unless keys are made. */
+  /** Opens the API keys. Throws a Failure where there is no database, unless `makes`. */
   keys(config: Config, makes: boolean): Promise<KeyRing>
   sim(options: SimOrder): Promise<{ base_url: string; close(): Promise<void> }>
-  /** Opens the stores without repairing anything. */
+  /** Opens the stores for the doctor without repairing anything. */
   doctor(config: Config): Promise<Doctor>
   adminCommands(): Promise<AdminCommands>
 }
@@ -70,10 +70,10 @@ export interface AdminCommands {
 }
 
 export interface RekeyOrder {
-  /** A file with the new key, or the name of a variable that holds it; with neither, a new key is generated. */
+  /** A file with the new key, or the name of a variable with it; with neither, a new key is generated. */
   toFile?: string | undefined
   toEnv?: string | undefined
-  /** The configuration that says where the new key is to be, or is. */
+  /** The configuration that names the place of the new key. */
   toConfig?: Config | undefined
   /** Called with the number of keys rewrapped so far. */
   tell: (done: number) => void
@@ -81,13 +81,13 @@ export interface RekeyOrder {
 
 export interface RekeyReport extends Rekeyed {
   key_id: string
-  /** The file that holds the new key; null when a variable holds it. */
+  /** The file with the new key; null when a variable has it. */
   path: string | null
 }
 
 /** Examines the stores, which stay open until it is disposed of. */
 export interface Doctor extends AsyncDisposable {
-  /** Calls `tell` for each finding at once. `quick`: checks that every blob exists, but reads only a few. */
+  /** Calls `tell` with each finding at once. `quick`: checks that every blob exists, but reads only a few. */
   examine(options: { quick: boolean; tell: (finding: Finding) => void }): Promise<Examined>
   /** Compares the sums of one project, or of all. Throws a Failure when the stores cannot be opened. */
   books(project?: string): Promise<Reconciled>
@@ -95,7 +95,7 @@ export interface Doctor extends AsyncDisposable {
   remote(): Promise<OutsideChecks & RemoteComparison>
 }
 
-/** They take precedence over variables and the file. */
+/** Flags of the configuration, which win over variables and the file. */
 export interface ConfigFlags extends Omit<ConfigOverrides, 'region' | 'log_level'> {
   config?: string | undefined
 }
@@ -104,27 +104,27 @@ export type Role = 'all' | 'api' | 'worker'
 
 export interface ServeOptions {
   role: Role
-  /** The address of an OpenAI-compatible server whose models replace the configured ones. */
+  /** The URL of an OpenAI-compatible server whose models replace the configured ones. */
   upstream?: string | undefined
-  /** The variable that holds the API key of that server. */
+  /** The variable with the API key of that server. */
   upstreamKeyEnv?: string | undefined
-  /** A service of one command: it sends lines of those batches alone that `Running.answer` names. */
+  /** Set for a service of one command, which sends only lines of batches that `Running.answer` names. */
   embedded?: {
-    /** No other process may use the stores. */
+    /** Whether no other process may use the stores. */
     alone: boolean
   }
-  /** Ends the wait for that server. */
+  /** Ends the wait for the server of `upstream`. */
   signal?: AbortSignal
-  /** Says what is waited for. */
+  /** Reports that the start waits for the server. */
   tell?: (text: string) => void
-  /** Reads the configuration again; without it, nothing is reloaded. */
+  /** Reads the configuration again; absent: nothing is reloaded. */
   reload?: () => Config | Promise<Config>
 }
 
 export interface Running {
-  /** `http://HOST:PORT`, without a slash at its end; null for a worker, which does not listen. */
+  /** The URL `http://HOST:PORT`, without a slash at its end; null for a worker, which does not listen. */
   readonly url: string | null
-  /** Has an embedded service send the lines of this batch, too, or validate this file. */
+  /** Makes an embedded service also send the lines of this batch, or validate this file. */
   answer?(id: string): void
   /** Drains and closes; safe to call twice. */
   stop(): Promise<void>
@@ -134,18 +134,18 @@ export interface Running {
 
 /** The API keys of a database, which stays open until they are disposed of. */
 export interface KeyRing extends AsyncDisposable {
-  /** The database that was made for it; null where there was one. */
+  /** The path of a new database; null where it existed. */
   readonly made: string | null
   create(order: KeyOrder): Promise<NewKey>
-  /** Newest first. */
+  /** Lists the keys, newest first. */
   list(): Promise<KeySummary[]>
-  /** False when the key does not exist or is already revoked. */
+  /** Revokes a key; false when it does not exist or is already revoked. */
   revoke(id: string): Promise<boolean>
   /** Revokes a subject of tokens (`sub`), or one token (`jti`); false where it is already revoked. */
   revokeTokens(claim: 'sub' | 'jti', value: string): Promise<boolean>
 }
 
-/** Without a plan, a project keeps its own, and a new project gets payg. Without scopes: every one but `operator`. */
+/** An order of a key. By default a project keeps its plan, a new one gets payg, and scopes are all but `operator`. */
 export type KeyOrder = Omit<IssueOrder, 'plan'> & { plan?: string | undefined }
 
 export interface KeySummary
@@ -160,10 +160,10 @@ interface NewKey extends KeySummary {
   key: string
 }
 
-/** The simulator as a server of its own. */
+/** The options of a simulated server. */
 interface SimOrder extends SimOptions {
   host: string
   port: number
-  /** A file to which one line for each request is appended. */
+  /** The file to which one line per request is appended; null: none. */
   log_file: string | null
 }

@@ -13,8 +13,8 @@ import { asksOfFile } from './upload.ts'
 import type { Watch } from './watch-batch.ts'
 
 /**
- * The window that a command names, otherwise the one it had before if the plan still offers it, otherwise the longest.
- * Throws for one that the plan does not offer.
+ * The completion window of a command: the named one, else the previous one if the plan still offers it, else the
+ * longest. Throws for a window that the plan does not offer.
  */
 export async function windowFor(
   client: ApiClient,
@@ -34,12 +34,12 @@ export async function windowFor(
 
 interface Terms {
   window: string
-  /** Unix seconds. */
+  /** The earliest start in Unix seconds. */
   start_after?: number | undefined
   metadata: Readonly<Record<string, string>>
 }
 
-/** Says what of a batch is probably not meant. Throws where it would end before it begins. */
+/** Warns about terms that are probably mistakes. Throws where the window ends before the start. */
 export async function checkTerms(
   client: ApiClient,
   { window, start_after, metadata }: Terms,
@@ -65,7 +65,7 @@ export async function checkTerms(
     )
 }
 
-/** Empty where the key may not read limits. */
+/** The entity types with limits; empty where the key may not read limits. */
 async function limitedTypes(client: ApiClient): Promise<string[]> {
   try {
     const limits = await client.list(LimitObject, '/v1/limits', LIMITS_READ, { scope: 'entity_type' })
@@ -78,7 +78,7 @@ async function limitedTypes(client: ApiClient): Promise<string[]> {
 
 const LIMITS_READ = 100
 
-/** Checks the requests in the file `input`, beside the terms of the batch. Throws where no model here can answer any of them. */
+/** Checks requests in the file `input` and terms of the batch. Throws where no model can answer any request. */
 export async function checkOrder(
   client: ApiClient,
   { input, model, ...terms }: Terms & { input: string; model?: string | undefined },
@@ -113,7 +113,7 @@ export async function checkModel(client: ApiClient, ask: Ask): Promise<void> {
 async function problemOf(client: ApiClient, { model, endpoint }: Ask): Promise<string | null> {
   try {
     const { endpoints } = await client.get(ModelObject, modelPath(model))
-    // An older service does not say them.
+    // An older service does not list endpoints.
     if (endpoints.length === 0 || endpoints.includes(endpoint)) return null
     return (
       `the model "${model}" does not serve ${endpoint}, but ${endpoints.join(', ')}; ` +
@@ -125,14 +125,14 @@ async function problemOf(client: ApiClient, { model, endpoint }: Ask): Promise<s
   }
 }
 
-/** Slashes in an ID stay slashes in the path. */
+/** The path of a model; slashes in its ID stay slashes. */
 export function modelPath(id: string): string {
   return `/v1/models/${id.split('/').map(encodeURIComponent).join('/')}`
 }
 
 const NAMED_MAX = 20
 
-/** The models that lines can name: `a, b and others`. */
+/** The names of the models for lines: `a, b and others`. */
 export async function modelNames(client: ApiClient, endpoint?: EndpointPath): Promise<string> {
   const all = await client.list(ModelObject, '/v1/models', endpoint ? 10 * NAMED_MAX : NAMED_MAX + 1)
   const found = all.filter(({ endpoints }) => endpoint === undefined || endpoints.includes(endpoint))

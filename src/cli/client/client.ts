@@ -17,27 +17,27 @@ import { Failure, hasCode, Interrupted } from '../terminal/failure.ts'
 import { readAnswer, Unreadable } from './read-answer.ts'
 
 interface ClientOptions {
-  /** With or without `/v1` at its end. */
+  /** The base URL of the service, with or without `/v1` at its end. */
   baseUrl: string
   apiKey: string
   clock: Clock
   /** Aborts running calls; every call then throws Interrupted. */
   signal?: AbortSignal | undefined
-  /** Called before a retry with its reason, its delay, and for how long the call has been tried. */
+  /** Called before a retry with its reason, its delay, and the time since the first attempt. */
   onRetry?: (reason: string, delayMs: number, triedMs: number) => void
-  /** For how long calls to a server that was reached before are retried. */
+  /** The time in ms for which calls to a server that has answered before are retried. */
   patienceMs?: number
-  /** The version of this program; named in each call. */
+  /** The version of this program, sent with each call. */
   version?: string
 }
 
 export interface Call {
   method: 'GET' | 'POST' | 'DELETE'
-  /** Begins with `/v1`. */
+  /** The path of the call, beginning with `/v1`. */
   path: string
   query?: Record<string, string | number | undefined>
   headers?: Record<string, string>
-  /** JSON or a form; called once per attempt. */
+  /** Makes the body, JSON or a form; called once per attempt. */
   body?: (() => string | Buffer | Promise<FormData>) | undefined
 }
 
@@ -49,11 +49,11 @@ interface Page {
 }
 
 const PATIENCE_MS = 300_000
-/** While it has answered nothing yet: it may speak another protocol. */
+/** The time in ms for retries before the first answer: the server may speak another protocol. */
 const FIRST_PATIENCE_MS = 30_000
-/** A service that is well says at once which version it has. */
+/** The timeout in ms of asking for the version, which a healthy service answers at once. */
 const VERSION_TIMEOUT_MS = 2_000
-/** An upload is validated after its answer, and a download starts at once: a running server is never this slow. */
+/** The timeout of an answer's headers in ms: validation follows an upload's answer, and downloads start at once. */
 const HEADERS_TIMEOUT_MS = 60_000
 const PAGE_MAX = 100
 
@@ -73,7 +73,7 @@ export class ApiClient {
     this.#options = options
   }
 
-  /** Stands for the API key where that is not to be stored. */
+  /** A hash that identifies the API key in stored files. */
   get keyHash(): string {
     return createHash('sha256').update(this.#options.apiKey).digest('hex')
   }
@@ -82,7 +82,7 @@ export class ApiClient {
     return await this.object(shape, { method: 'GET', path, query })
   }
 
-  /** Sends `body` as JSON, if there is one. */
+  /** Sends a POST with `body` as JSON, if given. */
   async post<T extends TSchema>(
     shape: T,
     path: string,
@@ -101,7 +101,7 @@ export class ApiClient {
     return await this.object(shape, { method: 'POST', path, body: form })
   }
 
-  /** The answer as it came. */
+  /** Calls and returns the unparsed answer. */
   async bytes(call: Call): Promise<Buffer> {
     return await this.#exchange(
       call,
@@ -113,7 +113,7 @@ export class ApiClient {
     return await this.object(shape, { method: 'DELETE', path })
   }
 
-  /** Up to `count` objects of a list, newest first, from as many pages as needed. */
+  /** Lists up to `count` objects, newest first, from as many pages as needed. */
   async list<T extends TSchema>(
     shape: T,
     path: string,
@@ -132,12 +132,12 @@ export class ApiClient {
     return found
   }
 
-  /** The body as it arrives. The caller handles a connection that breaks while the body is read. */
+  /** Opens the body of an answer as a stream. The caller handles a broken connection while the body is read. */
   async stream(path: string, headers: Record<string, string> = {}): Promise<Dispatcher.ResponseData> {
     return await this.#exchange({ method: 'GET', path, headers }, async (response) => response)
   }
 
-  /** The body as it arrives, of what cannot be read on where its connection breaks: then it throws a Failure. */
+  /** Streams the body of an answer that cannot be resumed; throws a Failure when its connection breaks. */
   async *whole(
     path: string,
     query: Call['query'],
@@ -157,7 +157,7 @@ export class ApiClient {
     }
   }
 
-  /** A page of JSONL as a whole, where the next one begins, and whether there is more. */
+  /** Reads a page of JSONL completely, with the cursor of the next page, and whether there is one. */
   async page(path: string, query: Call['query']): Promise<Page> {
     return await this.#exchange({ method: 'GET', path, query }, async ({ headers, body }) => {
       const { bytes } = await readWhole(body, Number.POSITIVE_INFINITY)
@@ -166,7 +166,7 @@ export class ApiClient {
     })
   }
 
-  /** The version of the service; null where it does not say it. */
+  /** The version of the service; null where the service does not report it. */
   async serviceVersion(): Promise<string | null> {
     try {
       const { body } = await this.#request(
@@ -184,7 +184,7 @@ export class ApiClient {
     await (await this.#agent)?.destroy()
   }
 
-  /** The answer, which is JSON of that shape. */
+  /** Calls and returns the answer, JSON of the shape. */
   async object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
     const parsed = parsedJson(await this.#exchange(call, ({ body }) => textOf(body)))
     if (parsed === undefined)
@@ -194,7 +194,7 @@ export class ApiClient {
     return readAnswer(shape, parsed, `${call.method} ${call.path}`)
   }
 
-  /** Retries until an answer has been read, its failure is final, or time is up. */
+  /** Retries until an answer has been read, its failure is final, or the time for retries is over. */
   async #exchange<T>(call: Call, read: (response: Dispatcher.ResponseData) => Promise<T>): Promise<T> {
     const { clock, signal } = this.#options
     const began = clock.now()
@@ -251,7 +251,7 @@ export class ApiClient {
       headers: {
         authorization: `Bearer ${this.#options.apiKey}`,
         'user-agent': `offpeak/${this.#options.version ?? ''}`,
-        // Its shapes are the API's own, whatever the key is for.
+        // Answers have the API's own form, whatever the compatibility mode of the key.
         'x-offpeak-compat': 'none',
         ...((typeof body === 'string' || Buffer.isBuffer(body)) && { 'content-type': 'application/json' }),
         ...call.headers,
@@ -270,7 +270,7 @@ export class ApiClient {
   }
 }
 
-/** Without the parameters that are undefined. */
+/** Adds the query parameters that are defined to a path. */
 function withQuery(path: string, query: Call['query'] = {}): string {
   const given = Object.entries(query).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, String(value)]],
@@ -280,7 +280,7 @@ function withQuery(path: string, query: Call['query'] = {}): string {
 
 function reasonOf(error: unknown): string {
   const said = error instanceof Error ? error.message || error.name : String(error)
-  // OpenSSL's words for an answer in HTTP.
+  // OpenSSL's message for an answer in HTTP.
   return /wrong version number/.test(said) ? 'it does not speak TLS: try http://' : said.trim()
 }
 
@@ -295,21 +295,21 @@ const FIRST_MS = 250
 const LONGEST_MS = 10_000
 
 /**
- * Milliseconds before attempt `attempt` + 1 (attempts count from 1): doubling, with jitter from half to whole,
- * and never less than Retry-After. `random` is in [0, 1).
+ * The milliseconds before attempt `attempt` + 1 (attempts count from 1): doubling, with jitter from half to whole, and
+ * never less than Retry-After. `random` is in [0, 1).
  */
 export function retryDelayMs(attempt: number, retryAfterDelayMs: number | null, random: number): number {
   const ceiling = Math.min(LONGEST_MS, FIRST_MS * 2 ** (attempt - 1))
   return Math.max(ceiling * (0.5 + random / 2), retryAfterDelayMs ?? 0)
 }
 
-/** How a connection breaks that was made: the server may have received the call. */
+/** Error codes of an established connection that broke: the server may have received the call. */
 const BROKEN = [
   ...['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'],
   'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
 ]
 
-/** A spending limit that is used up is a 429 too, but a short wait does not help there. */
+/** Whether a retry may help. An exceeded spending limit is a 429 for which a short wait does not help. */
 export function worthRetrying(status: number, code: string | null): boolean {
   if (code === 'idempotency_in_progress') return true
   if (status === 429) return code !== 'usage_limit_exceeded'
@@ -358,12 +358,12 @@ interface Answer {
 
 export class ApiError extends Failure {
   readonly status: number
-  /** Null when the answer is not an error object of the API. */
+  /** The code of the API's error; null when the answer is no such error. */
   readonly code: string | null
-  /** As it came. */
+  /** The unparsed body of the answer. */
   readonly body: string
 
-  /** `call` is the method and path: `GET /v1/files/file_x`. */
+  /** Makes the error of a call, named by its method and path: `GET /v1/files/file_x`. */
   constructor(call: string, answer: Answer) {
     const error = readError(answer.text)
     const place = [
@@ -385,7 +385,7 @@ export class ApiError extends Failure {
 const CHECK_ADDRESS = 'Check OFFPEAK_BASE_URL.'
 const UNANSWERED =
   'A proxy before the service has no answer from it: see whether the service runs, and try again.'
-/** By status, for answers that are not of the API. */
+/** The advice by status for answers of a proxy rather than the API. */
 const PROXY_ADVICE: Partial<Record<number, string>> = {
   413: 'A proxy before the service takes no body of this size: raise its limit (nginx: client_max_body_size).',
   429: 'A proxy before the service takes no more calls now: try again later.',
@@ -394,13 +394,13 @@ const PROXY_ADVICE: Partial<Record<number, string>> = {
   504: UNANSWERED,
 }
 
-/** Null when `text` is not an error object. */
+/** Reads an error of the API; null when `text` is none. */
 function readError(text: string) {
   const parsed = parsedJson(text)
   return Value.Check(ErrorAnswer, parsed) ? parsed.error : null
 }
 
-/** Where the table's advice names calls and fields of the API. Null: the message says it all. */
+/** Advice that replaces calls and fields of the API in the table's advice. Null: the message is enough. */
 const ADVICE: Partial<Record<ErrorCode, string | null>> = {
   invalid_request: null,
   method_not_allowed: CHECK_ADDRESS,

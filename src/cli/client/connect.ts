@@ -20,13 +20,13 @@ import { LOCAL_PACE, type Pace, poll, REMOTE_PACE, type Watch } from './watch-ba
 export interface Connection {
   client: ApiClient
   watch: Watch
-  /** Identifies the service in the state of a run: a base URL, or the data folder of an embedded service. */
+  /** The service in the state of a run: a base URL, or the data folder of an embedded service. */
   target: string
   embedded: boolean
   /** The options by which another command finds the data folder of an embedded service. */
   options: string
   /**
-   * Has an embedded service send the lines of this batch, or validate this file of an earlier command; it does so for no
+   * Makes an embedded service send the lines of this batch, or validate this file of an earlier command; it ignores all
    * others.
    */
   answer(id: string): void
@@ -34,8 +34,8 @@ export interface Connection {
 }
 
 /**
- * Connects to the remote service, or to the one at the configured address of this machine; where nothing listens there,
- * to an embedded one.
+ * Connects to the remote service, or to the configured address of this machine; where nothing listens there, to an
+ * embedded service.
  */
 async function connect(
   shell: Shell,
@@ -57,7 +57,7 @@ async function connect(
   return tellingVersion(shell, connection(shell, baseUrl, apiKey, LOCAL_PACE, signal))
 }
 
-/** Says once where the service has another version. */
+/** Warns once if the service has another version. */
 function tellingVersion({ version, terminal }: Shell, found: Connection): Connection {
   const told = found.client.serviceVersion().then((theirs) => {
     if (theirs !== null && theirs !== version)
@@ -107,7 +107,7 @@ export async function connectOrEmbed(
   return connectEmbedded(shell, flags, config, service, signal, view)
 }
 
-/** As `connect`; where no service has used the data folder yet, or `flags` name a model server, to an embedded one. */
+/** Connects; to an embedded service where the data folder is new, or `flags` name a model server. */
 export async function connectOrStart(
   shell: Shell,
   flags: Parameters<typeof connectOrEmbed>[1],
@@ -150,7 +150,7 @@ interface Embedded {
   stop(): Promise<void>
 }
 
-/** An embedded service on a free port of the loopback address, which logs warnings and errors only. */
+/** Starts an embedded service on a free port of the loopback address, which logs only warnings and errors. */
 export async function embed(
   launch: Pick<Launch, 'serve'>,
   config: Config,
@@ -193,7 +193,7 @@ function connection(
 ): Connection {
   const { clock, terminal, version } = shell
   const watch = { view, pace, clock, signal }
-  // Calls that are made at once are retried at once, and tell it once.
+  // Concurrent calls are retried at the same time, and warn once.
   let quietUntil = 0
   const client = new ApiClient({
     baseUrl,
@@ -217,7 +217,7 @@ function connection(
   }
 }
 
-/** To the service that the environment names; null where it names none. */
+/** Connects to the service of the environment's variables; null where they name none. */
 function remoteConnection(shell: Shell, signal: AbortSignal, view?: ProgressView): Connection | null {
   const { baseUrl, apiKey } = shell.access
   if (baseUrl === undefined && apiKey === undefined) return null
@@ -245,7 +245,7 @@ export function apiCommand(parent: Command, name: string, description: string): 
   return withConfig(withJson(parent.command(name).description(description)))
 }
 
-/** Opens a connection before the command and closes it after. Without `embeds`, no service is started for it. */
+/** Opens a connection for a command and closes it after. Without `embeds`, no service is started. */
 export async function withApi(
   shell: Shell,
   flags: ApiFlags,
@@ -261,7 +261,7 @@ export async function withApi(
   }
 }
 
-/** Returns the batch; where the service ends with the command, once it has been cancelled. */
+/** Cancels a batch and returns it; waits for the cancellation where the service ends with the command. */
 export async function cancelBatch(
   { client, embedded, answer, watch }: Connection,
   id: string,

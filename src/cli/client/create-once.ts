@@ -13,10 +13,10 @@ import { ApiError, worthRetrying } from './client.ts'
 import type { Connection } from './connect.ts'
 import { Unreadable } from './read-answer.ts'
 
-/** Services keep a key for a day at least. */
+/** The time in ms for which a key is reused: services keep keys for a day at least. */
 const KEPT_MS = 23 * 3_600_000
 
-/** `call`: what two equal calls share. `create` gets their key, and may go on with what it has created. */
+/** Calls `create` with an Idempotency-Key. Equal texts in `call` get the same key, until such a call has ended. */
 export async function createOnce<T>(
   { env, clock, terminal }: Pick<Shell, 'env' | 'clock' | 'terminal'>,
   { target, client }: Pick<Connection, 'target' | 'client'>,
@@ -41,7 +41,7 @@ export async function createOnce<T>(
     await mkdir(folder, { recursive: true, mode: 0o700 })
     await writeFile(path, JSON.stringify({ key, pid: process.pid, at: clock.now() }), { mode: 0o600 })
   } catch {
-    // Without such a folder, the calls of this command alone share the key.
+    // Without such a folder, only the calls of this command share the key.
   }
   const done = await create(key).catch(async (error: unknown) => {
     if (!mayHaveCreated(error)) await rm(path, { force: true })
@@ -51,7 +51,7 @@ export async function createOnce<T>(
   return done
 }
 
-/** A folder for what commands know of each other. */
+/** The folder of state that commands share. */
 export function stateFolder(env: Environment, name: string): string {
   return join(env.XDG_STATE_HOME || join(env.HOME || homedir(), '.local', 'state'), 'offpeak', name)
 }

@@ -8,10 +8,10 @@ import { Failure, Interrupted } from '../terminal/failure.ts'
 import { type ApiClient, pathOf } from './client.ts'
 import { GROWTH, type Watch } from './watch-batch.ts'
 
-/** Broken connections in a row, without a byte between them, after which reading fails. */
+/** The broken connections in a row, without a byte between them, after which reading fails. */
 const BREAKS_MAX = 5
 
-/** The content of a file; nothing where there is none. `onBytes` is told how much of it has come. */
+/** Streams the content of a file; nothing without an ID. `onBytes` gets the number of received bytes. */
 export async function* contentOf(
   client: ApiClient,
   id: string | null,
@@ -24,7 +24,7 @@ export async function* contentOf(
     const range: Record<string, string> = come === 0 ? {} : { range: `bytes=${come}-` }
     const { headers, body } = await client.stream(`${pathOf('files', id)}/content`, range)
     const blocks: AsyncIterable<Buffer> = body
-    // A server may also send all of it again.
+    // A server may ignore the range and send the whole file.
     let at = startOf(headers['content-range'])
     try {
       for await (const block of blocks) {
@@ -44,7 +44,7 @@ export async function* contentOf(
   }
 }
 
-/** The first byte that a Content-Range (RFC 9110, 14.4) names; without one, the content begins with its first. */
+/** The first byte's offset in a Content-Range (RFC 9110, 14.4); 0 without this header. */
 function startOf(header: string | string[] | undefined): number {
   return Number(/^bytes (\d+)-/.exec(String(header))?.[1] ?? 0)
 }
@@ -81,7 +81,7 @@ interface Following {
   follow: boolean
 }
 
-/** The result lines that are finished now, or every line once and in the order of the input as it finishes. */
+/** Streams the result lines that are finished now or, with `follow`, every line once, in the order of the input. */
 export async function* resultLines(
   client: ApiClient,
   batch_id: string,

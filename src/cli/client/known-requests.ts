@@ -7,23 +7,23 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { firstIdAt } from '../../domain/ids.ts'
 
-/** No plan that the service comes with keeps results for longer. */
+/** The time in ms for which requests are remembered: no built-in plan keeps results for longer. */
 const KEPT_MS = 400 * 86_400_000
 const LINE = /^([\w-]{43}) (\d{1,6}) (req_\w+)$/
 
 /** One of several equal requests. */
 export interface EqualRequest {
   hash: string
-  /** From 0. A crash may lose the ID of a request, but not its number: the next run uses it again. */
+  /** The number among equal requests, from 0. A crash may lose an ID, but not the number: the next run reuses it. */
   number: number
-  /** Undefined: it may not have been made. */
+  /** The ID of the request; undefined: it may not have been created. */
   id: string | undefined
-  /** Whether an earlier run made it. */
+  /** Whether an earlier run created the request. */
   isEarlier: boolean
 }
 
 export class KnownRequests {
-  /** By hash: how many numbers are in use, and the requests that no call has. */
+  /** By hash: the next number, and the requests that no call has. */
   readonly #byHash = new Map<string, { count: number; free: EqualRequest[] }>()
   readonly #file: WriteStream
   #failure: Error | null = null
@@ -33,9 +33,9 @@ export class KnownRequests {
     file.on('error', (error) => (this.#failure ??= error))
   }
 
-  /** `isFresh`: no call gets a request of an earlier run. */
+  /** Opens the file. `isFresh`: no call gets a request of an earlier run. */
   static async open(path: string, isFresh: boolean, now: number): Promise<KnownRequests> {
-    // Without such a folder, writing fails, and `close` says it.
+    // Without such a folder, writing fails, and `close` returns the error.
     await mkdir(dirname(path), { recursive: true, mode: 0o700 }).catch(() => {})
     const text = await readFile(path, 'utf8').catch(() => '')
     const oldest = firstIdAt('request', now - KEPT_MS)
@@ -57,24 +57,24 @@ export class KnownRequests {
     return known
   }
 
-  /** A request that no other call has: one that was made, if there is one. */
+  /** Takes a request that no other call has, preferably a created one. */
   take(hash: string): EqualRequest {
     const equal = this.#byHash.get(hash) ?? { count: 0, free: [] }
     this.#byHash.set(hash, equal)
     return equal.free.shift() ?? newRequest(hash, equal.count++)
   }
 
-  /** Leaves the request to the next equal call. */
+  /** Leaves a request to the next equal call. */
   release(request: EqualRequest): void {
     this.#byHash.get(request.hash)?.free.unshift(request)
   }
 
-  /** To be called once it has its ID. */
+  /** Stores a request that has got its ID. */
   remember(request: EqualRequest): void {
     if (this.#failure === null) this.#file.write(lineOf(request))
   }
 
-  /** The error that kept requests from being remembered; null where there was none. */
+  /** Closes the file. Returns the error that kept requests from being stored; null: none. */
   async close(): Promise<Error | null> {
     if (this.#failure !== null) return this.#failure
     const closed = once(this.#file, 'close')

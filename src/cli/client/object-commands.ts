@@ -9,21 +9,21 @@ import { type ApiFlags, apiCommand, type Connection, withApi } from './connect.t
 
 interface ListOrder<T extends TSchema> {
   description: string
-  /** The meaning of the command's argument: the ID of the object whose list is shown. */
+  /** The description of the command's argument: the ID of the object whose list is shown. */
   argument?: string
   shape: T
-  /** `id`: the argument; empty where the command has none. */
+  /** The path of the list. `id`: the argument; empty where the command has none. */
   path: (id: string) => string
-  /** Parameters that the argument becomes. */
+  /** Converts the argument to query parameters. */
   query?: (argument: string) => Call['query']
-  /** How many are shown without `--limit`. */
+  /** The default of `--limit`. */
   count?: number
-  /** Options that the list is filtered by, by the names of the parameters: each with its description. */
+  /** Options that filter the list, by query parameter: flags and description. */
   filters?: Readonly<Record<string, readonly [flags: string, description: string]>>
   columns: Columns<Static<T>>
 }
 
-/** `list`, or another command that shows objects, newest first. */
+/** Adds `list`, or another command that shows objects, newest first. */
 export function addList<T extends TSchema>(
   shell: Shell,
   parent: Command,
@@ -50,17 +50,17 @@ export function addList<T extends TSchema>(
 }
 
 interface ResourceOrder<T extends TObject> extends Omit<ListOrder<T>, 'path' | 'argument'> {
-  /** The kind as paths of the API name it: `files`. */
+  /** The kind in paths of the API: `files`. */
   kind: string
-  /** One of its objects, and what the ID of one looks like. */
+  /** The noun for an object of the kind, and an example of its ID. */
   one: readonly [noun: string, id: string]
-  /** The name of the command that deletes one, if there is such a command. */
+  /** The name of the command that deletes an object, if there is one. */
   deletion?: string
-  /** One of them, for a person. */
+  /** Shows an object on a terminal. */
   show?: Show<Static<T>>
 }
 
-/** `list`, `get` and, with `deletion`, `delete` of the objects of one kind. */
+/** Adds `list`, `get` and, with `deletion`, `delete` for the objects of one kind. */
 export function addResource<T extends TObject>(
   shell: Shell,
   parent: Command,
@@ -82,20 +82,20 @@ export function addResource<T extends TObject>(
   })
 }
 
-/** Shows an answer to a person; `--json` prints it as it is. `id`: the argument. */
+/** Shows an answer as text; `--json` prints it unchanged instead. `id`: the argument. */
 type Show<A> = (shell: Shell, answer: A, id: string, client: ApiClient) => void | Promise<void>
 
 interface CallOrder<A, F> {
   description: string
-  /** The name of the argument, if not `id`, in brackets if it may be left out; and what it is. */
+  /** The name of the argument, if not `id` (in brackets: optional), and its description. */
   argument?: string | readonly [name: string, description: string]
   /** Checks the flags before there is a connection, and returns the call. */
   call: (id: string, flags: F) => (client: ApiClient, connection: Connection) => Promise<A>
-  /** Without it, the fields of the answer are printed. */
+  /** Shows the answer; absent: its fields are printed. */
   show?: Show<A>
 }
 
-/** Options may be added to the command that is returned. */
+/** Adds a command for one call. Options may be added to the returned command. */
 export function addCall<A extends object, F extends ApiFlags = ApiFlags>(
   shell: Shell,
   parent: Command,
@@ -124,7 +124,7 @@ export function addCall<A extends object, F extends ApiFlags = ApiFlags>(
   })
 }
 
-/** On standard output alone, for scripts. */
+/** Prints only the ID to standard output, for scripts. */
 export function showId({ terminal }: Shell, { id }: { id: string }): void {
   writeLine(terminal.stdout, id)
 }

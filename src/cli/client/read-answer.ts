@@ -5,10 +5,10 @@ import type { Static, TSchema } from 'typebox'
 import { isRecord } from '../../domain/json-record.ts'
 import { Failure } from '../terminal/failure.ts'
 
-/** An answer came that this version cannot use; the call may have done its work. */
+/** The error for an answer that this version cannot use; the call may have had its effect. */
 export class Unreadable extends Failure {}
 
-/** `call` is the method and path. Throws Unreadable: for another type of value, and an object without the ID that its shape has. */
+/** Reads an answer to `call` (method and path). Throws Unreadable for another type, or an object without ID. */
 export function readAnswer<T extends TSchema>(shape: T, answer: unknown, call: string): Static<T> {
   const wrong = inherit(shape, answer, '')
   if (wrong === null) return answer as Static<T>
@@ -18,7 +18,7 @@ export function readAnswer<T extends TSchema>(shape: T, answer: unknown, call: s
   )
 }
 
-/** The parts of a JSON Schema that are read. */
+/** The keywords of JSON Schema that are used. */
 interface Form {
   type?: string
   const?: unknown
@@ -28,10 +28,10 @@ interface Form {
   items?: Form
 }
 
-/** Whatever else is missing, it is no object of the API. */
+/** The fields that no object of the API lacks, in any version. */
 const ALWAYS = ['id', 'data']
 
-/** Gives objects in `value` what they lack; what is wrong with the value, or null. */
+/** Gives objects in `value` their missing fields. Returns the problem of the value, or null. */
 function inherit(form: Form, value: unknown, path: string): string | null {
   const forms = form.anyOf ?? [form]
   const found = forms.find((one) => isOfType(value, one.type))

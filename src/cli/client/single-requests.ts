@@ -21,14 +21,14 @@ export interface Ended {
   end: Buffer | ServiceError
 }
 
-/** Calls of the service at once, beside the one that reads what has ended. */
+/** The limit of concurrent calls, beside the one that reads ended requests. */
 const CALLS_MAX = 64
-/** Between two looks at what has ended. With more than a few open requests there is always something: a look costs a call. */
+/** The intervals in ms between two polls, by the number of open requests: with many, every poll finds some. */
 const FEW = 4
 const LOOK_FEW_MS = 25
 const LOOK_MANY_MS = 60
 const LOOK_MS_MAX = 1_000
-/** Lines of a batch that are this close to each other are read by one call. */
+/** The largest gap, in lines of a batch, between requests that are read by one call. */
 const GAP_LINES_MAX = 16
 const PAGE_LINES_MAX = 1_000
 
@@ -39,19 +39,19 @@ export class SingleRequests {
   readonly #onWaiting: (reason: string | undefined) => void
   readonly #calls = new Slots(CALLS_MAX)
   readonly #creating = new Set<Promise<string>>()
-  /** By ID, the oldest first. */
+  /** The open requests by ID, the oldest first. */
   readonly #open = new Map<string, PromiseWithResolvers<Ended | null>>()
   readonly #batches = new Set<string>()
   #isWatching = false
   #isEnding = false
 
-  /** `onWaiting` is told why a request waits, each time that the service says it. */
+  /** Makes the requests of a run. `onWaiting` gets each reason for which the service says that a request waits. */
   constructor(connection: Connection, onWaiting: (reason: string | undefined) => void) {
     this.#connection = connection
     this.#onWaiting = onWaiting
   }
 
-  /** Returns the ID; a repeated call with the same `key` creates no second request. `order`: JSON. */
+  /** Creates a request and returns its ID; a repeated call with the same `key` creates no other. `order`: JSON. */
   async create(order: Buffer, key: string): Promise<string> {
     const creating = this.#calls.run(() => this.#create(order, key))
     this.#creating.add(creating)
@@ -66,13 +66,13 @@ export class SingleRequests {
     return id
   }
 
-  /** Null where the service no longer has the request or its answer. `isKnown`: it is one of an earlier run. */
+  /** Resolves at the end of a request; null where the service has lost it. `isKnown`: an earlier run created it. */
   async ended(id: string, isKnown: boolean): Promise<Ended | null> {
     const found = isKnown && !this.#open.has(id) ? await this.#calls.run(() => this.#read(id)) : 'open'
     return found === 'open' ? await this.#wait(id) : found
   }
 
-  /** Creates no further request, and cancels those that have not ended. Returns how many were, and how many could not be. */
+  /** Creates no further request, and cancels open ones. Returns the numbers of cancelled ones and of failures. */
   async cancelOpen(): Promise<{ cancelled: number; left: number }> {
     this.#isEnding = true
     await Promise.allSettled(this.#creating)
@@ -88,7 +88,7 @@ export class SingleRequests {
   #wait(id: string): Promise<Ended | null> {
     const open = this.#open.get(id) ?? Promise.withResolvers<Ended | null>()
     this.#open.set(id, open)
-    // An embedded service sends the lines of batches that it is told of.
+    // An embedded service sends only the lines of batches that it is told of.
     const { batchId = '' } = parseLineRequestId(id) ?? {}
     if (!this.#batches.has(batchId)) this.#connection.answer(batchId)
     this.#batches.add(batchId)
@@ -96,7 +96,7 @@ export class SingleRequests {
     return open.promise
   }
 
-  /** Reads what has ended, as long as requests are open. */
+  /** Reads ended requests, as long as some are open. */
   async #watch(): Promise<void> {
     const { clock, signal } = this.#connection.watch
     this.#isWatching = true
@@ -104,7 +104,7 @@ export class SingleRequests {
       for (let waitMs = LOOK_FEW_MS; this.#open.size > 0; ) {
         await sleep(clock, waitMs, signal)
         const [oldest = ''] = this.#open.keys()
-        // Says why nothing ends, and that a request is gone.
+        // The oldest request tells why it waits, or that it no longer exists.
         if (waitMs === LOOK_MS_MAX) this.#settle(oldest, await this.#read(oldest))
         const before = this.#open.size
         for (const page of pagesOf([...this.#open.keys()])) await this.#readPage(page)
@@ -139,7 +139,7 @@ export class SingleRequests {
     return ended
   }
 
-  /** Null where there is no such object, or content, any more. */
+  /** Reads an object or its content; null where it no longer exists. */
   async #get(call: Pick<Call, 'path' | 'query'>): Promise<Buffer | null> {
     return await this.#connection.client.bytes({ method: 'GET', ...call }).catch((error: unknown) => {
       if (error instanceof ApiError && [404, 410].includes(error.status)) return null
@@ -160,7 +160,7 @@ interface Page {
   limit: number
 }
 
-/** The pages of results that hold these requests. */
+/** The pages of results that contain these requests. */
 function pagesOf(ids: readonly string[]): Page[] {
   const pages: Page[] = []
   // IDs sort by batch and line.
@@ -186,12 +186,12 @@ export function textAt(bytes: Buffer, span: Span | undefined): string {
 
 const OPEN_STATUSES: readonly unknown[] = ['queued', 'in_progress']
 
-/** `record`: a result line or an audit record. Null: the answer is not kept any more. */
+/** Reads the end from a result line or an audit record; null: the answer is no longer kept. */
 function endedOf(record: Buffer): Ended | 'open' | null {
   try {
     return scannedEnd(record)
   } catch (error) {
-    // An answer may be nested as deep as can be read, and a result is deeper.
+    // An answer may be nested as deep as the parser allows, and its result line is deeper.
     if (!(error instanceof SyntaxError)) throw error
     const { id } = JSON.parse(record.toString())
     const message = `The answer cannot be read here (${error.message}); "offpeak requests get ${id}" shows it.`
@@ -210,18 +210,18 @@ function scannedEnd(record: Buffer): Ended | 'open' | null {
   return body === undefined ? null : { ...known, ...withoutCost(record, body) }
 }
 
-/** The error that an answer of the service tells. */
+/** The error in an answer of the service. */
 export function errorIn(said: unknown): ServiceError | null {
   if (!isRecord(said) || typeof said.code !== 'string') return null
   const { code, message, type: _, param, ...details } = { ...wireError('internal_error'), ...said }
-  // The body of a request is the whole of a call.
+  // The body of the request is the whole body of the caller's call.
   const own = typeof param === 'string' ? { ...details, param: param.replace(/^body\./, '') } : details
   return new ServiceError(isErrorCode(code) ? code : 'internal_error', String(message), own)
 }
 
 const COST = Buffer.from(',"cost_usd":')
 
-/** The service writes what an answer cost into its usage. */
+/** Removes the cost, which the service adds to the usage of an answer. */
 function withoutCost(record: Buffer, body: Span): { end: Buffer; cost_usd: number } {
   const whole = { end: record.subarray(body.start, body.end), cost_usd: 0 }
   const { usage } = membersOf(record, NAMES, body)

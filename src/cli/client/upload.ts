@@ -18,7 +18,7 @@ import type { ApiClient } from './client.ts'
 
 interface Uploaded {
   file: FileObject
-  /** The digest of the bytes that were sent, in hex. */
+  /** The SHA-256 of the sent bytes in hex. */
   sha256: string
 }
 
@@ -32,7 +32,7 @@ export async function uploadInput(
     view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint))
   const found = await checkInput(path)
   const input = { path, filename: basename(path), start: 0, bytes: found.size }
-  // Parts are for lines.
+  // Only input files of batches are uploaded in parts.
   if (found.size > PART_BYTES && purpose === 'batch') return await uploadInParts(client, input, onProgress)
   let hash = createHash('sha256')
   const file = await client.postForm(FileObject, '/v1/files', () => {
@@ -56,7 +56,7 @@ export async function checkInput(path: string): Promise<Stats> {
   throw new Failure(`${path} is not a regular file; give the path of a JSONL file, or of a table`)
 }
 
-/** SHA-256 of a file, in hex. */
+/** The SHA-256 of a file in hex. */
 export async function hashFile(path: string): Promise<string> {
   return (await hashesOf({ path }, 'sha256')).sha256
 }
@@ -67,20 +67,20 @@ export async function hashFile(path: string): Promise<string> {
 const PART_BYTES = 64 * 1024 * 1024
 const AT_ONCE = 4
 const READ_BYTES = 1024 * 1024
-/** Pending uploads that are searched for one of the same file. */
+/** The most pending uploads that are searched for one of the same file. */
 const PENDING_MAX = 1000
 const PARTS_MAX = 10_000
 
 interface Place {
   path: string
   filename: string
-  /** Where in the file it begins. */
+  /** The offset of the part in the file. */
   start: number
-  /** At most this many bytes are read, so that a file that grows does not exceed the declared length. */
+  /** The most bytes that are read, so that a growing file does not exceed the declared length. */
   bytes: number
 }
 
-/** Calls `onProgress` with the bytes that have been sent or were there. Returns the file and the SHA-256 of its content. */
+/** Uploads a file in parts. `onProgress` gets the bytes sent or already there. Returns the file and its SHA-256. */
 export async function uploadInParts(
   client: ApiClient,
   file: Omit<Place, 'start'>,
@@ -89,7 +89,7 @@ export async function uploadInParts(
 ): Promise<{ file: FileObject; sha256: string }> {
   const { upload, arrived } = await findOrCreate(client, file)
   const hashes = hashesOf({ ...file, start: 0 }, 'md5', 'sha256')
-  // Its failure is reported where it is awaited.
+  // The failure is thrown where the hashes are awaited.
   hashes.catch(() => {})
   const starts = Array.from({ length: Math.ceil(file.bytes / part_bytes) }, (_, i) => i * part_bytes)
   const part_ids: string[] = []
@@ -119,7 +119,7 @@ export async function uploadInParts(
       }
     }
   }
-  // After an error, the parts under way may still arrive: the next attempt need not send them.
+  // After an error, parts in flight may still arrive: the next attempt need not send them.
   const ended = await Promise.allSettled(Array.from({ length: AT_ONCE }, work))
   for (const one of ended) if (one.status === 'rejected') throw one.reason
   const { md5, sha256 } = await hashes
@@ -128,7 +128,7 @@ export async function uploadInParts(
   return { file: done.file, sha256 }
 }
 
-/** An upload of such a file that was begun before, with its parts by their SHA-256; else a new one. */
+/** Finds a pending upload of such a file, with its parts by their SHA-256, or creates one. */
 async function findOrCreate(
   client: ApiClient,
   { filename, bytes }: Pick<Place, 'filename' | 'bytes'>,
@@ -161,7 +161,7 @@ async function sendPart(
   return part.id
 }
 
-/** In hex, in one pass: the service checks that it has the content that was hashed. */
+/** The digests of a file in hex, in one pass: the service checks them against the content. */
 async function hashesOf<A extends string>(
   { path, start = 0, bytes = Number.POSITIVE_INFINITY }: Pick<Place, 'path'> & Partial<Place>,
   ...algorithms: A[]
@@ -173,7 +173,7 @@ async function hashesOf<A extends string>(
   return Object.fromEntries(hashes.map(([name, hash]) => [name, hash.digest('hex')])) as Record<A, string>
 }
 
-/** The fields in their order. */
+/** Makes a form with the fields in their order. */
 async function form(fields: Readonly<Record<string, string | Slice>>): Promise<FormData> {
   const { FormData } = await import('undici')
   const made = new FormData()
@@ -181,10 +181,10 @@ async function form(fields: Readonly<Record<string, string | Slice>>): Promise<F
   return made
 }
 
-/** Smaller than for hashing: each is shown as progress. */
+/** The bytes of a sent block, smaller than for hashing because each block is shown as progress. */
 const SENT_BYTES = 256 * 1024
 
-/** Bytes of a file on disk, read when they are sent: a Blob of Node refuses a file that grows meanwhile. */
+/** Bytes of a file on disk, read when they are sent: Node's Blob rejects a file that grows meanwhile. */
 class Slice extends File {
   readonly #place: Place
   readonly #onBlock: (block: Buffer) => void
@@ -218,20 +218,20 @@ class Slice extends File {
 // The endpoint that a file of requests asks for, and the model in its lines.
 
 interface FileAsks {
-  /** DEFAULT_ENDPOINT where no line is a request. */
+  /** The endpoint of the lines; DEFAULT_ENDPOINT where no line is a request. */
   endpoint: BatchEndpoint
-  /** The models that lines name, each with what they ask it for; none where there are too many to look at. */
+  /** The models in the lines, each with its endpoint; empty where there are too many. */
   asks: { model: string; endpoint: EndpointPath }[]
-  /** Some of those that lines name. */
+  /** Some of the entities in the lines. */
   entities: string[]
 }
 
-/** By the lines in the first bytes of a file. */
+/** Reads models, endpoints and entities from the beginning of a file. */
 export async function asksOfFile(path: string): Promise<FileAsks> {
   return await asksOf(createReadStream(path, { end: ASKED_BYTES }))
 }
 
-/** By the first lines. */
+/** Reads models, endpoints and entities from the first lines. */
 export async function asksOf(bytes: AsyncIterable<Buffer>, linesMax = Infinity): Promise<FileAsks> {
   const scanner = new LineScanner({ validated: true })
   const found = new Map<string, FileAsks['asks'][number]>()
@@ -243,7 +243,7 @@ export async function asksOf(bytes: AsyncIterable<Buffer>, linesMax = Infinity):
     const start = hasByteOrderMark(line, 0, line.length) ? 3 : 0
     if (isBlank(line, start, line.length)) continue
     const scanned = scanner.scan(line, start, line.length)
-    // The last line may be cut off, and the service says what is wrong with others.
+    // The last line may be cut off, and the service reports invalid lines.
     if (!scanned.ok) continue
     const { url: endpoint, entity } = scanned
     const { model } = scanned.body
@@ -260,7 +260,7 @@ export async function asksOf(bytes: AsyncIterable<Buffer>, linesMax = Infinity):
 }
 
 const ASKS_MAX = 20
-/** Read of a file to find what it asks for. */
+/** The bytes of a file's beginning from which models are read. */
 const ASKED_BYTES = 16 * 1024 * 1024
 
 const NEWLINE = Buffer.from('\n')
@@ -269,14 +269,14 @@ const NAMED_MAX = 3
 /** The model that a run sets in its requests. */
 export class ModelOverride {
   readonly model: string
-  /** How many lines name each of the other models; null: none. */
+  /** The number of lines by replaced model; null: a line without a model. */
   readonly #replaced = new Map<string | null, number>()
 
   constructor(model: string) {
     this.model = model
   }
 
-  /** Lines that are no requests stay as they are: the service says what is wrong with them. */
+  /** Sets the model in each line. Invalid lines stay unchanged: the service reports them. */
   async *lines(input: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
     const scanner = new LineScanner({ validated: true })
     const name = Buffer.from(JSON.stringify(this.model))
@@ -303,7 +303,7 @@ export class ModelOverride {
     }
   }
 
-  /** `sim-1, in place of gpt-4o in 300 lines`; null where the file named no other model. */
+  /** A description: `sim-1, in place of gpt-4o in 300 lines`; null where the file named no other model. */
   get text(): string | null {
     if (this.#replaced.size === 0) return null
     const all = [...this.#replaced].sort(([, a], [, b]) => b - a)

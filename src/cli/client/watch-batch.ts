@@ -36,7 +36,7 @@ export async function watchBatch(client: ApiClient, id: string, watch: Watch): P
     tokens = tokens === undefined ? startRate(answered, clock.now()) : nextRate(tokens, answered, clock.now())
     if (done !== moved.done || batch.status !== 'in_progress') moved = { done, atMs: clock.now() }
     const stillMs = clock.now() - moved.atMs
-    // Without finished lines the rates fade and the time left grows; neither says anything.
+    // Without finished lines, the rates fall and the estimated time grows without meaning.
     const rates =
       stillMs < STILL_MS
         ? { rate: perSecond(point), tokenRate: perSecond(tokens), leftMs: leftMs(point, total) }
@@ -48,12 +48,12 @@ export async function watchBatch(client: ApiClient, id: string, watch: Watch): P
   return await poll(read, ({ status }) => isTerminal(status), watch)
 }
 
-/** Without a finished line for this long, no rate is shown. */
+/** The time in ms without a finished line after which no rate is shown. */
 const STILL_MS = 10_000
-/** Without a finished line for this long, the batch is said to be stalled. */
+/** The time in ms without a finished line after which the batch is shown as stalled. */
 const STALLED_MS = 30_000
 
-/** `stillMs`: for how long no line has finished. */
+/** The progress of a batch to show. `stillMs`: the time without a finished line. */
 export function progressOf(batch: BatchObject, stillMs = 0): BatchProgress {
   const { status, request_counts: counts, not_run: notRun, cost_usd } = batch
   const { total, completed, failed } = counts
@@ -79,7 +79,7 @@ function reasonOf({ waiting_reason, progress }: BatchObject, stillMs: number): s
   return why === undefined ? `no line has finished for ${time}` : `stalled for ${time}: ${why}`
 }
 
-/** The input file is invalid: no line was run, and nothing is billed. */
+/** The error for an invalid input file: no line was run, and nothing is billed. */
 export class FileInvalid extends Failure {
   constructor(file: FileObject) {
     // The first bad line is in status_details already.
@@ -105,7 +105,7 @@ const HALF_LIFE_MS = 5000
 interface RatePoint {
   atMs: number
   done: number
-  /** Weighted sums. */
+  /** The weighted sums of lines and time. */
   lines: number
   timeMs: number
 }
@@ -114,7 +114,7 @@ export function startRate(done: number, atMs: number): RatePoint {
   return { atMs, done, lines: 0, timeMs: 0 }
 }
 
-/** The point after a sample of `done` lines at `atMs`. A sample at the same instant is ignored; the next one counts its lines. */
+/** The rate after a sample of `done` lines at `atMs`. Of samples at the same instant, only the first counts. */
 export function nextRate(last: RatePoint, done: number, atMs: number): RatePoint {
   const passedMs = atMs - last.atMs
   if (passedMs <= 0) return last
@@ -127,12 +127,12 @@ export function nextRate(last: RatePoint, done: number, atMs: number): RatePoint
   }
 }
 
-/** Lines a second, or null before the second sample. */
+/** Lines per second; null before the second sample. */
 export function perSecond(point: RatePoint): number | null {
   return point.timeMs > 0 ? (point.lines / point.timeMs) * 1000 : null
 }
 
-/** Milliseconds until `total` lines are done at this rate, or null when the rate is zero or unknown. */
+/** Milliseconds until `total` lines are done at this rate; null when the rate is zero or unknown. */
 export function leftMs(point: RatePoint, total: number): number | null {
   const rate = perSecond(point)
   if (rate === null || rate <= 0) return null
@@ -147,7 +147,7 @@ export interface Pace {
   longestMs: number
 }
 
-/** For a service on the same machine. */
+/** The polling intervals for a service on the same machine. */
 export const LOCAL_PACE: Pace = { firstMs: 50, longestMs: 1000 }
 export const REMOTE_PACE: Pace = { firstMs: 250, longestMs: 5000 }
 
@@ -160,7 +160,7 @@ export interface Watch {
 
 export const GROWTH = 1.3
 
-/** Returns the first value of `read` that `done` accepts. Throws Interrupted when `signal` aborts. */
+/** Polls `read` until `done` accepts a value, and returns it. Throws Interrupted when `signal` aborts. */
 export async function poll<T>(
   read: () => Promise<T>,
   done: (value: T) => boolean,

@@ -38,7 +38,7 @@ async function apply(shell: Shell, flags: ApplyFlags): Promise<void> {
         applied.push(await client.post(AppliedProject, `/v1/projects/apply?${query}`, project))
       return applied
     }
-    // The plan of all comes first, so that a mistake in the last one stops the first.
+    // All plans come first, so that an error in the last project prevents changes of the first.
     const planned = await bring(true)
     const changes = planned.flatMap(({ project, changes }) => changes.map((change) => ({ project, change })))
     if (!flags.json) for (const { project, change } of changes) writeLine(stdout, changeLine(project, change))
@@ -56,7 +56,7 @@ async function apply(shell: Shell, flags: ApplyFlags): Promise<void> {
   })
 }
 
-/** The projects of the document, each as the API takes it. */
+/** The projects of the document, each in the form of the API. */
 async function projectsIn(path: string): Promise<Record<string, unknown>[]> {
   const { parse } = await import('yaml')
   let document: unknown
@@ -78,7 +78,7 @@ async function projectsIn(path: string): Promise<Record<string, unknown>[]> {
 
 const SIGNS = { create: '+', update: '~', delete: '-' } as const
 
-/** `~ limit lim_… of team-a: amount 5 -> 10`. */
+/** The text of a change: `~ limit lim_… of team-a: amount 5 -> 10`. */
 function changeLine(project: string, { action, kind, id, before, after }: ProjectChange): string {
   const name = kind === 'project' ? 'project' : `${kind}${action === 'create' ? '' : ` ${id}`} of`
   const fields = action === 'update' ? changedFields(before, after) : shownFields(after ?? before)

@@ -19,9 +19,9 @@ interface AskFlags extends ApiFlags {
   window?: string
 }
 
-/** Less than the time after which the client takes a call for broken. */
+/** The wait of one call, shorter than the client's timeout. */
 const WAIT = '30s'
-/** A service on which many calls wait answers at once. */
+/** The pause in ms between calls: a service with many waiting calls answers at once. */
 const BETWEEN_WAITS_MS = 1_000
 
 export function addAsk(program: Command, shell: Shell): void {
@@ -48,10 +48,10 @@ async function ask(shell: Shell, question: string | undefined, flags: AskFlags):
     const line = { custom_id: 'question', body: { model, messages: [{ role: 'user', content }] } }
     const order = { endpoint: DEFAULT_ENDPOINT, completion_window, requests: [line] }
     await createOnce(shell, connection, order, async (key) => {
-      // Sent again, it is the same batch.
+      // A repeated call creates no second batch.
       const create = (wait: string) =>
         client.post(BatchObject, '/v1/batches', { ...order, wait }, { 'idempotency-key': key })
-      // An embedded service sends the lines of batches that it is told of.
+      // An embedded service sends only the lines of batches that it is told of.
       let batch = await create(embedded ? '0s' : WAIT)
       if (embedded) {
         answer(batch.id)

@@ -44,7 +44,7 @@ async function exportAudit(shell: Shell, flags: ExportFlags): Promise<void> {
     await withApi(shell, flags, async ({ client }) => {
       for (let hasMore = true; hasMore; ) {
         const page = await client.page('/v1/audit', { after, project_id: project })
-        // The next page is asked for once this one is on the disk.
+        // The next page is requested once this one is on the disk.
         await file.appendFile(page.bytes)
         await file.datasync()
         records += page.bytes.toString('latin1').split('\n').length - 1
@@ -63,7 +63,7 @@ async function exportAudit(shell: Shell, flags: ExportFlags): Promise<void> {
 
 const TAIL_BYTES = 64 * 1024
 
-/** Where the last whole record of the file ends, and its cursor; undefined where there is none. */
+/** The end of the file's last complete record, and its cursor; undefined where there is none. */
 async function lastRecord(
   file: FileHandle,
   path: string,

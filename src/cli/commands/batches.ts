@@ -47,7 +47,7 @@ interface CreateFlags extends ApiFlags, BatchFlags {
   webhook?: string
 }
 
-/** The fields of a batch that are read when it is created: nothing else may cost its ID. */
+/** The fields of a batch that are read after its creation: an unknown other field must not lose its ID. */
 const Created = Type.Pick(BatchObject, ['id', 'webhook'])
 type Created = Static<typeof Created>
 
@@ -201,7 +201,7 @@ function newBatch(file_id: string, flags: CreateFlags): object {
   }
 }
 
-/** Of the first line, where the key may read it; the call says what is wrong with the file. */
+/** The endpoint of the first line, where the key may read it; the call reports errors of the file. */
 async function endpointOf(client: ApiClient, file_id: string): Promise<string> {
   try {
     return (await asksOf(contentOf(client, file_id || null), 1)).endpoint
@@ -211,7 +211,7 @@ async function endpointOf(client: ApiClient, file_id: string): Promise<string> {
   }
 }
 
-/** The ID alone is on standard output, for scripts. */
+/** Prints only the ID to standard output, for scripts. */
 function showCreated(shell: Shell, batch: Created): void {
   showId(shell, batch)
   const { id, secret } = batch.webhook ?? {}
@@ -329,12 +329,12 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
     const order = { codes: flags.code, completion_window: flags.window, output_url }
     await createOnce(shell, connection, [path, order], async (key) => {
       const made = await client.post(Created, `${path}/retry`, order, { 'idempotency-key': key })
-      // Whatever follows, the ID is known.
+      // The ID is printed before anything else can fail.
       if (!flags.json) showId(shell, made)
       const { lines, permanent } = await countFailed(client, id, flags.code)
       const again = permanent === 0 ? '' : `; ${permanent} of them will fail again unless the input is fixed`
       watch.view.message(`${made.id}: ${counted(lines, 'failed line')} of ${id}${again}`)
-      // A service that ends with the command answers nothing later.
+      // An embedded service sends no lines after the command.
       const follows = flags.wait || embedded || flags.merge !== undefined
       if (!follows) {
         if (flags.json) printJson(stdout, made)
@@ -354,10 +354,10 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
   })
 }
 
-/** Errors that the service's caps and models of the time have caused: the new batch was accepted by those of today. */
+/** Codes of errors by the service's limits or models of that time: current ones have accepted the new batch. */
 const OF_SERVICE: readonly string[] = ['usage_limit_exceeded', 'model_not_found', 'endpoint_not_supported']
 
-/** How many of its failed lines have one of these codes (any, if undefined), and how many of them fail again. */
+/** Counts failed lines with one of these codes (any, if undefined), and those among them that will fail again. */
 async function countFailed(
   client: ApiClient,
   id: string,
@@ -372,7 +372,7 @@ async function countFailed(
   }
 }
 
-/** No line is in two of them. */
+/** Streams the answers of several batches, none of which have a line in common. */
 async function* answersOf(client: ApiClient, batches: readonly BatchObject[]): AsyncGenerator<Buffer> {
   for (const { output_file_id } of batches) yield* contentOf(client, output_file_id)
 }

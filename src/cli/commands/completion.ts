@@ -18,7 +18,7 @@ interface Choice {
   takesValue: boolean
 }
 
-/** `program` has every command by the time it is asked. */
+/** Adds the command. `program` has all other commands when the script is made. */
 export function addCompletion(program: Command, shell: Shell): void {
   examples(
     program
@@ -131,7 +131,7 @@ ${lines.join('\n')}
 `
 }
 
-/** A branch for each place, in bash and zsh. */
+/** The branches of a case statement, one for each place, in bash and zsh. */
 function cases(places: readonly Place[], act: (place: Place) => string): string {
   const branches = places.map((place) => `      ${quoted(place.path)}) ${act(place)} ;;`)
   return ['    case "$at" in', ...branches, '    esac'].join('\n')

@@ -47,7 +47,7 @@ const OPENERS: Partial<Record<NodeJS.Platform, readonly [string, ...string[]]>> 
   win32: ['rundll32', 'url.dll,FileProtocolHandler'],
 }
 
-/** Whether a browser was started; how it does from then on is its own affair. */
+/** Opens a URL; returns whether a browser was started. */
 async function opened(url: string, env: Environment): Promise<boolean> {
   const [command, ...args] = OPENERS[process.platform] ?? ['xdg-open']
   try {
@@ -61,7 +61,7 @@ async function opened(url: string, env: Environment): Promise<boolean> {
   }
 }
 
-/** The path of a page that leads to `url` at once. It stays until the next one; its link works once, for a minute. */
+/** Writes a page that leads to `url`. It stays until the next one; its link works once, within a minute. */
 async function pageTo(url: string, env: Environment): Promise<string> {
   const folder = join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'offpeak')
   const path = join(folder, 'console.html')

@@ -68,7 +68,7 @@ export function addFiles(program: Command, shell: Shell): void {
     .action((id: string, flags: ApiFlags & { output?: string }) => printContent(shell, id, flags))
 }
 
-/** Prints the ID to stdout, for scripts. */
+/** Uploads a file and prints its ID to standard output, for scripts. */
 async function uploadFile(shell: Shell, path: string, flags: UploadFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   if (flags.purpose === 'batch' && ![undefined, 'jsonl'].includes(formatOf(path)))

@@ -39,11 +39,11 @@ interface GatherFlags extends ConfigFlags {
   upstreamKeyEnv?: string
 }
 
-/** For how long requests are cancelled at the end. */
+/** The time in ms for cancelling requests at the end. */
 const CANCEL_MS = 15_000
-/** The API keys of programs that need one: no key of the service is handed on. */
+/** The API key for programs that need one: the service's key is not passed on. */
 const NO_KEY = 'offpeak-gather'
-/** The exit code by which shells report a program that is not there. */
+/** The exit code by which shells report a missing program. */
 const EXIT_NO_PROGRAM = 127
 
 export function addGather(program: Command, shell: Shell): void {
@@ -85,7 +85,7 @@ async function runGather(shell: Shell, command: readonly string[], flags: Gather
       'there is nothing to run; name a program behind --, or a port for other programs with --port',
     )
   const { clock, terminal } = shell
-  // The program ends by a signal first, and calls until then.
+  // The program first gets the signal, and may call until it ends.
   const ended = new AbortController()
   const view = progressView(terminal.stderr, clock, program !== undefined)
   const connection = await connectOrStart(shell, flags, { view, signal: ended.signal })
@@ -96,7 +96,7 @@ async function runGather(shell: Shell, command: readonly string[], flags: Gather
       completion_window: flags.window && (await windowFor(client, flags.window)),
       metadata: metadataOf(flags),
     }
-    // A wrong address, a key that may not read results, and a model that is not there are told before the program runs.
+    // A wrong address, a missing scope or an unknown model is reported before the program runs.
     await client.get(AnyObject, '/v1/batches', { limit: 1 })
     if (terms.model !== undefined) await client.get(ModelObject, modelPath(terms.model))
     const file = join(stateFolder(shell.env, 'gather'), client.keyHash)
@@ -143,7 +143,7 @@ async function runGather(shell: Shell, command: readonly string[], flags: Gather
 
 const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
-/** Returns the exit code. */
+/** Runs the program and returns its exit code. */
 async function runProgram(
   shell: Shell,
   program: string,
@@ -165,7 +165,7 @@ async function runProgram(
     },
   })
   const forward = (signal: NodeJS.Signals): void => {
-    // A terminal sends Ctrl-C to the program as well.
+    // A terminal also sends Ctrl-C to the program.
     if (signal !== 'SIGINT' || shell.terminal.stdin?.isTTY !== true) child.kill(signal)
   }
   for (const signal of FORWARDED) process.on(signal, forward)
@@ -184,7 +184,7 @@ async function runProgram(
   }
 }
 
-/** Nobody waits for the requests that are open. */
+/** Cancels the open requests, whose answers no call awaits. */
 async function cancelOpen(
   { clock }: Shell,
   requests: SingleRequests,

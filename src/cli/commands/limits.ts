@@ -163,14 +163,14 @@ function newLimit(flags: CreateFlags): object {
   return { ...scope, model, metric, amount: amounts[metric], window, ...terms(flags) }
 }
 
-/** `user:42`, `each user`, `the project`, `each user on gpt-large`. */
+/** The subject of a limit: `user:42`, `each user`, `the project`, `each user on gpt-large`. */
 export function appliesTo(limit: Pick<LimitObject, 'entity' | 'entity_type' | 'key' | 'model'>): string {
   const { entity, entity_type, key, model } = limit
   const owner = entity ?? key ?? (entity_type === undefined ? 'the project' : `each ${entity_type}`)
   return model === undefined ? owner : `${owner} on ${model}`
 }
 
-/** An amount, by itself the cap, in the metric of the limit: `$25.00`, `1,000,000 tokens`, `500 requests`. */
+/** An amount (by default the cap) in the limit's metric: `$25.00`, `1,000,000 tokens`, `500 requests`. */
 export function capText({ metric, amount: cap }: LimitObject, amount = cap): string {
   return metric === 'cost_usd' ? humanUsd(amount) : `${humanCount(amount)} ${metric}`
 }

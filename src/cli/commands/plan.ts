@@ -116,7 +116,7 @@ function commandsOf(part: keyof typeof BASED_ON): string {
 
 const UNITS: Readonly<Record<string, number>> = { '': 1, k: 1e3, m: 1e6, b: 1e9 }
 
-/** `5000000`, `5M`, `0.5` */
+/** Parses a number of lines: `5000000`, `5M`, `0.5`. */
 function quantity(text: string): number {
   const match = /^(\d+(?:\.\d+)?(?:e\d+)?)([kmb]?)$/i.exec(text.replaceAll('_', ''))
   const value = Number(match?.[1] ?? Number.NaN) * (UNITS[(match?.[2] ?? '').toLowerCase()] ?? Number.NaN)
@@ -124,26 +124,24 @@ function quantity(text: string): number {
   throw new InvalidArgumentError('Expected a number above 0, such as 0.5, 700 or 5M.')
 }
 
-/**
- * What to run for a number of lines a day: arithmetic on measured figures, as docs/scaling.md explains it.
- */
+/** The load of a plan, which is arithmetic on measured figures, as docs/scaling.md explains it. */
 interface Load {
   lines_per_day: number
-  /** Seconds from sending a line to its answer. */
+  /** The seconds from sending a line to its answer. */
   latency_s: number
   /** The tokens of a line, input and output together. */
   tokens: number
-  /** The busiest hours against the average. */
+  /** The factor from the average load to that of the busiest hours. */
   peak: number
-  /** For how long files are kept. */
+  /** The days for which files are kept. */
   retention_days: number
-  /** Lines that one worker may have in flight. */
+  /** The lines in flight of one worker. */
   concurrency_max: number
 }
 
 type CapacityPlan = ReturnType<typeof planCapacity>
 
-/** The figures that each part of a plan is calculated from. */
+/** The figures from which each part of a plan is calculated. */
 const BASED_ON = {
   workers: ['lines_per_s_of_a_worker'],
   apis: ['checked_bytes_per_s_of_a_core'],
@@ -153,15 +151,15 @@ const BASED_ON = {
 } as const satisfies Record<string, readonly FigureName[]>
 
 const SECONDS_PER_DAY = 86_400
-/** English text; a rule of thumb, not measured. */
+/** The bytes of a token of English text: a rule of thumb, not measured. */
 const BYTES_PER_TOKEN = 4
-/** The envelope of a request line: custom_id, method, url, roles. */
+/** The bytes of a request line beside its text: custom_id, method, url, roles. */
 const LINE_OVERHEAD_BYTES = 200
-/** Up to this load, one process with SQLite and a folder is planned. */
+/** The load up to which one process with SQLite and a folder is enough. */
 const ONE_PROCESS_LINES_PER_DAY = 20_000_000
-/** While it has work (bench/scaling.ts). */
+/** The database connections of a worker with work (bench/scaling.ts). */
 const CONNECTIONS_OF_A_WORKER = 5
-/** `pool_max` of an API. */
+/** The database connections of an API, its `pool_max`. */
 const CONNECTIONS_OF_AN_API = 10
 
 export function planCapacity(load: Load) {
@@ -173,7 +171,7 @@ export function planCapacity(load: Load) {
   const byCpu = Math.ceil(peakLines / FIGURES.lines_per_s_of_a_worker.value)
   const needed = Math.max(1, byConcurrency, byCpu)
   const alone = needed === 1 && lines_per_day <= ONE_PROCESS_LINES_PER_DAY
-  // One more of each, so that one may fail.
+  // One more process of each role, so that one may fail.
   const workers = alone ? 1 : needed + 1
   const lineBytes = tokens * BYTES_PER_TOKEN + LINE_OVERHEAD_BYTES
   const checking = Math.ceil((peakLines * lineBytes) / FIGURES.checked_bytes_per_s_of_a_core.value)
@@ -213,12 +211,12 @@ function perLine(figure: FigureName): number {
 }
 
 /**
- * The measured figures that `offpeak plan` calculates with, each with the command that measures it. docs/scaling.md
- * shows the same figures; a test compares the two.
+ * A measured figure of `offpeak plan`, with the command that measures it. docs/scaling.md shows the same figures; a
+ * test compares the two.
  */
 interface Figure {
   value: number
-  /** The number as docs/scaling.md writes it. */
+  /** The number as docs/scaling.md prints it. */
   text: string
   command: string
 }

@@ -42,7 +42,7 @@ export function addPrepare(program: Command, shell: Shell): void {
 async function prepareTable(shell: Shell, input: string, flags: PrepareFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   await access(input)
-  // Names the prompt as missing, or requests as what the file holds already.
+  // Rejects a table without a prompt, and a file that already has requests.
   await isTable(input, flags)
   const output = flags.output ?? `${withoutEnding(input)}.requests.jsonl`
   await checkOutput(output, { 'the input': input }, 'jsonl')
@@ -117,7 +117,7 @@ const Call = Type.Object({
   function: Type.Object({ name: Type.String(), arguments: Type.String() }),
 })
 
-/** An answer with tool calls. */
+/** An output line whose answer has tool calls. */
 const AnswerLine = Type.Object({
   custom_id: Type.String(),
   response: Type.Object({
@@ -130,7 +130,7 @@ const AnswerLine = Type.Object({
 const ToolResult = Type.Object({
   custom_id: Type.String(),
   tool_call_id: Type.String(),
-  /** The tool's result: text as it is, any other value as JSON. */
+  /** The tool's result: a text unchanged, another value as JSON. */
   content: Type.Unknown(),
 })
 
@@ -143,12 +143,12 @@ interface ToolCall {
 }
 
 interface Turn {
-  /** The assistant's message, as JSON. */
+  /** The assistant's message as JSON. */
   message: string
   calls: ToolCall[]
 }
 
-/** The tool calls of an output file, by custom_id. */
+/** Reads the tool calls of an output file, by custom_id. */
 export async function readTurns(output: AsyncIterable<Buffer>): Promise<Map<string, Turn>> {
   const turns = new Map<string, Turn>()
   for await (const { line } of byteLines(output)) {
@@ -167,7 +167,7 @@ export async function readTurns(output: AsyncIterable<Buffer>): Promise<Map<stri
   return turns
 }
 
-/** The tool results by custom_id and call. Throws a Failure that names the first invalid line. */
+/** Reads the tool results by custom_id and call. Throws a Failure that names the first invalid line. */
 export async function readToolResults(
   results: AsyncIterable<Buffer>,
 ): Promise<Map<string, Map<string, string>>> {
@@ -187,7 +187,7 @@ export async function readToolResults(
   return found
 }
 
-/** The lines of the next round, in input order. Throws a Failure for a call without a result. */
+/** Makes the lines of the next round, in input order. Throws a Failure for a call without a result. */
 export async function* nextRound(
   input: AsyncIterable<Buffer>,
   turns: ReadonlyMap<string, Turn>,

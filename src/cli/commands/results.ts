@@ -62,7 +62,7 @@ export function addResults(program: Command, shell: Shell): void {
   )
 }
 
-/** The batch whose results are written, and how they are written. */
+/** The batch whose results are written, and the output's table, columns and format. */
 interface Order {
   id: string
   target: Target
@@ -108,7 +108,7 @@ async function orderOf(shell: Shell, id: string, flags: ResultsFlags): Promise<O
   }
 }
 
-/** Rows and results are joined by their numbers, so another table with as many rows fits too. */
+/** Warns about a table of another name: rows are joined by number, so any table with as many rows would fit. */
 async function noteOtherTable(
   { terminal }: Shell,
   client: ApiClient,

@@ -28,28 +28,28 @@ export interface RunOrder extends RunTerms {
   input: string
   output: string
   errors: string
-  /** The file with the state of the run. */
+  /** The path of the file with the run's state. */
   state: string
   /** The model server that the command names; undefined: those of the configuration. */
   server?: string | undefined
-  /** The model of every request, where one option says it. */
+  /** The model for every request, if an option sets it. */
   model?: string
 }
 
 export interface RunReport {
   batch: BatchObject
-  /** Since this process started; a resumed run counts from its resumption. */
+  /** The milliseconds since this process started or resumed the run. */
   durationMs: number
-  /** Error codes of failed lines, most frequent first. */
+  /** The error codes of failed lines, most frequent first. */
   failures: CodeCount[]
 }
 
 type RunService = Pick<Connection, 'client' | 'watch' | 'embedded' | 'answer' | 'options'>
 
 /**
- * Throws FileInvalid, ApiError or Interrupted; the run can be resumed after the last two. `finish` is called when
- * the results are on disk; until it has returned, the run can be resumed. `repeat` throws if the run has been paid
- * for already.
+ * Runs or resumes a batch. Throws FileInvalid, ApiError or Interrupted; the run can be resumed after the last two.
+ * `finish` is called when the results are on disk; until it has returned, the run can be resumed. `repeat` throws if
+ * the run has been paid for already.
  */
 export async function runBatch(
   service: RunService,
@@ -91,7 +91,7 @@ export async function runBatch(
   return { batch, durationMs: watch.clock.now() - started, failures }
 }
 
-/** The interrupted run to resume, if neither the file nor the options have changed since. */
+/** The interrupted run to resume, if neither the file nor the options have changed. */
 async function earlierRun(
   order: RunOrder,
   watch: Watch,
@@ -102,7 +102,7 @@ async function earlierRun(
   const isSame = sameTerms(state, order) && state.input_sha256 === (await hashFile(order.input))
   if (state.finished) {
     const { server, is_free } = state.finished
-    // A run that has cost nothing may be repeated at any time.
+    // A run without cost may be repeated at any time.
     if (isSame && server === (order.server ?? null) && !is_free) await repeat(state)
     return undefined
   }
@@ -120,7 +120,7 @@ async function earlierRun(
   return undefined
 }
 
-/** Names the batches that earlier runs, or a service, have left in the data folder: this run sends no line of them. */
+/** Lists other batches in the data folder, whose lines this run does not send. */
 async function nameOthers(
   { client, options, watch: { view } }: RunService,
   own: string | null,
@@ -170,7 +170,7 @@ async function untilDone(
   return await watchBatch(client, batch_id, watch)
 }
 
-/** The call that creates the batch of a run, or projects what it may cost. */
+/** The body of the call that creates the run's batch, or estimates its cost. */
 export async function batchOf(
   input_file_id: string,
   input: string,
@@ -216,7 +216,7 @@ const RunState = Type.Object({
   batch_id: Type.Union([Type.String(), Type.Null()]),
   /** The terms of a run over a table. */
   table: Type.Optional(Type.Object({ terms: TableTerms, rows: Type.Number() })),
-  /** When (Unix ms), by which server, if the command named one, and whether no line was answered. */
+  /** The end of the run: time (Unix ms), server if the command named one, and whether no line was answered. */
   finished: Type.Optional(
     Type.Object({
       at: Type.Number(),
@@ -228,12 +228,12 @@ const RunState = Type.Object({
 export type RunState = Static<typeof RunState> & BatchTerms
 
 /**
- * The terms that must be equal for an earlier run to be resumed; those of a table show in its requests. Its start is kept:
- * `+2h` is another time whenever it is said.
+ * The terms that must be equal for an earlier run to be resumed; a table's terms show in its requests. The start is
+ * excluded, because `+2h` is another time at each call.
  */
 type RunTerms = BatchTerms & Pick<RunState, 'table' | 'target' | 'window' | 'metadata'>
 
-/** The file that a run writes its answers to. */
+/** The file for the answers of a run. */
 export function outputOf(input: string, { output }: { output?: string }, table: boolean): string {
   if (output !== undefined) return output
   return table
@@ -264,7 +264,7 @@ export function sameTerms(state: RunState, terms: RunTerms): boolean {
   )
 }
 
-/** Equal for every attempt to create the batch of this run, and different for every other run. */
+/** The Idempotency-Key of a run's batch: equal for every attempt, different for every other run. */
 export function idempotencyKey(state: RunState): string {
   const { input_sha256, window, metadata, file_id, nonce } = state
   const parts = [input_sha256, window, metadataText(metadata), file_id, nonce]
@@ -272,7 +272,7 @@ export function idempotencyKey(state: RunState): string {
   return `run-${createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 48)}`
 }
 
-/** Undefined when there is no state that this version can read. */
+/** Reads the state of a run; undefined when there is none that this version can read. */
 export async function readRunState(path: string): Promise<RunState | undefined> {
   try {
     const parsed: unknown = JSON.parse(await readFile(path, 'utf8'))
@@ -303,7 +303,7 @@ interface CodeCount {
   limit_id?: string | undefined
 }
 
-/** Most frequent first. Skips lines that are not result lines with an error. */
+/** Counts error codes, most frequent first. Skips lines that are not result lines with an error. */
 async function countByCode(blocks: AsyncIterable<Buffer>): Promise<CodeCount[]> {
   const counts = new Map<string, CodeCount>()
   for await (const { line } of byteLines(blocks)) {
@@ -317,7 +317,7 @@ async function countByCode(blocks: AsyncIterable<Buffer>): Promise<CodeCount[]> 
   return [...counts.values()].sort((a, b) => b.count - a.count)
 }
 
-/** A line for each code: how often it occurred, what it means, what to do. */
+/** A text for each code: its count, its meaning, and the advice. */
 export function explained(counts: readonly CodeCount[]): string[] {
   return counts.map(({ code, count, message, limit_id }) => {
     const advice = adviceFor({ code, limit_id })
@@ -330,10 +330,10 @@ export function explained(counts: readonly CodeCount[]): string[] {
 // the process.
 
 const SQLITE_BUSY = 5
-/** A process that is just ending, or writing its ID, is waited for. */
+/** The time in ms to wait for a process that is ending, or writing its ID. */
 const WAIT_MS = 500
 
-/** The lock; null where none can be had. Throws a Failure that names the run that has it. */
+/** Locks the output; null where locks are impossible. Throws a Failure that names the run with the lock. */
 export async function lockRun(output: string): Promise<Disposable | null> {
   const { DatabaseSync } = await import('node:sqlite')
   const path = `${output}.offpeak-run.lock`
@@ -349,14 +349,14 @@ export async function lockRun(output: string): Promise<Disposable | null> {
       const isOurs = versionOf(there) === process.pid
       there.close()
       if (isOurs) return unlocking(db, path)
-      // The run that had the lock has deleted the file since it was opened.
+      // The run with the lock has deleted the file since it was opened.
       db.close()
     } catch (error) {
       const isBusy =
         error instanceof Error && 'errcode' in error && (Number(error.errcode) & 0xff) === SQLITE_BUSY
       const pid = isBusy && db?.isOpen ? versionOf(db) : null
       if (db?.isOpen) db.close()
-      // A folder that cannot be written, or a file system without locks: what is written there later says so, or works.
+      // In a read-only folder, writing fails later; on a file system without locks, the run works.
       if (!isBusy) return null
       const batch = (await readRunState(runStatePath(output)))?.batch_id
       throw new Failure(
@@ -372,7 +372,7 @@ function unlocking(db: { close(): void }, path: string): Disposable {
   return {
     [Symbol.dispose]() {
       try {
-        // Before the lock ends: afterwards, the file may be that of the next run.
+        // Before the lock ends: afterwards, the file may belong to the next run.
         rmSync(path, { force: true })
       } catch {
         // Windows deletes no open file; the next run uses it.

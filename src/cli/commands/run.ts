@@ -148,7 +148,7 @@ async function runInput(shell: Shell, input: string, given: RunFlags): Promise<v
     )
   const table = given.retryFailed || (await isTable(input, given))
   if (table || !given.estimate) await checkOutputs(input, given, table)
-  // An estimate of a file of requests as it is writes nothing.
+  // An estimate of an unchanged file of requests writes nothing.
   using _lock =
     given.estimate && !table && given.model === undefined && compressionOf(input) === null
       ? null
@@ -166,7 +166,7 @@ async function checkOutputs(input: string, flags: RunFlags, table: boolean): Pro
   }
 }
 
-/** Throws for a file that another program has written, or changed: by hand, it may hold hours of work. */
+/** Throws for a file that this program has not written, or that was edited since: it may hold hours of work. */
 async function refuseForeign(path: string, output: string): Promise<void> {
   const file = await stat(path).catch(() => null)
   if (file === null || file.size === 0) return
@@ -181,7 +181,7 @@ async function refuseForeign(path: string, output: string): Promise<void> {
   )
 }
 
-/** A run writes its state after its files; a copy of both may have their times in another order. */
+/** The difference in ms between the times of output and state in a copy, where their order may be reversed. */
 const CLOSE_MS = 5000
 
 async function runLocked(
@@ -240,8 +240,8 @@ async function runLocked(
 }
 
 /**
- * The file of requests to upload: a copy in the folder where these differ from the input. It is deleted at the end of the
- * run; that of a run that is resumed is the same again, byte for byte.
+ * The file of requests to upload: a copy in the folder if the model is replaced or the input is compressed. The copy is
+ * deleted at the end of the run; a resumed run makes the same bytes again.
  */
 async function requestsOf(
   input: string,
@@ -261,7 +261,7 @@ function forEngine({ model: _, ...flags }: RunFlags, { model }: RunEngine): RunF
   return hasPrompt(flags) ? { ...flags, model } : flags
 }
 
-/** The job of a table, with its requests made; undefined for a file of requests. */
+/** Makes the requests of a table, and returns their job; undefined for a file of requests. */
 async function tableJob(
   input: string,
   flags: RunFlags,
@@ -298,7 +298,7 @@ async function finishedRun(output: string): Promise<TableRun> {
   )
 }
 
-/** A retry is billed as the run is. Without `retry_of`, its answers would not be found again. */
+/** The flags of a retry, which is billed like the run. `retry_of` is needed to find its answers again. */
 function retryFlags({ state, batch_id }: TableRun, flags: RunFlags): RunFlags {
   const { window = state.window } = flags
   const { start_after: _, ...earlier } = ownTerms(state)
@@ -312,7 +312,7 @@ function retryFlags({ state, batch_id }: TableRun, flags: RunFlags): RunFlags {
   return { ...flags, window, earlier, metadata }
 }
 
-/** No row can be asked about again. */
+/** Reports that no row can be retried. */
 async function reportNothing(
   { terminal: { stdout, stderr }, exit }: Shell,
   { rows, unanswered, isBehind, target, join }: RetryJob,
@@ -330,7 +330,7 @@ async function reportNothing(
   writeLine(stderr, `table: ${target.path} (${counted(rows, 'row')})`)
 }
 
-/** Cancels the batch of an interrupted run, or what may have become of its upload, and forgets the run. */
+/** Cancels the batch of an interrupted run, or deletes its upload, and removes the state. */
 async function discardRun(
   shell: Shell,
   input: string,
@@ -360,11 +360,11 @@ async function discardRun(
   await removeTableFolder(output)
 }
 
-/** Ends the run; returns a sentence for the user about its state. */
+/** Ends an interrupted run; returns a sentence for the user about the result. */
 async function endRun(connection: Connection, { batch_id, file_id }: RunState): Promise<string> {
   try {
     if (batch_id === null) {
-      // Its batch may exist all the same, and sends nothing more without its input.
+      // A batch that exists nevertheless sends nothing more without its input.
       await connection.client.delete(DeletedFile, `/v1/files/${file_id}`)
       return 'The upload of the interrupted run is deleted. Nothing was run.'
     }
@@ -433,7 +433,7 @@ interface WrittenTable extends JoinedRows {
   path: string
 }
 
-/** Paths default to files beside the input; with -o, failed lines go beside the answers. */
+/** The order of a run. Paths default to files beside the input; with -o, failed lines go beside the answers. */
 export function orderFor(
   input: string,
   flags: Pick<RunFlags, 'output' | 'errors' | 'model' | keyof BatchFlags> & { window: string },
@@ -524,7 +524,7 @@ function printReport(
   writeLine(stderr, `errors:  ${order.errors}${failed === 0 ? ' (empty)' : ''}`)
 }
 
-/** The effect of `--dedupe`, or why it had none. */
+/** The effect of `--dedupe`, or the reason why it had none. */
 function sharedText(
   { shared, saved_usd, unshared }: NonNullable<BatchObject['dedupe_counts']>,
   answered: number,
@@ -539,7 +539,7 @@ function sharedText(
 
 /** Uploads the file, requests the estimate and deletes the file again. */
 async function estimateRun({ client, watch }: Connection, order: RunOrder): Promise<BatchEstimate> {
-  // An estimate names models that there are not, beside what the others cost.
+  // An estimate reports unknown models beside the cost of the others.
   if (order.model !== undefined) await checkOrder(client, order, watch)
   const { file } = await uploadInput(client, order.input, watch.view)
   try {
@@ -547,12 +547,12 @@ async function estimateRun({ client, watch }: Connection, order: RunOrder): Prom
     const batch = await batchOf(file.id, order.input, order)
     return await client.post(BatchEstimate, '/v1/batches?dry_run=true', batch)
   } finally {
-    // A file that a lost connection leaves costs nothing and is deleted after its retention.
+    // A file that remains after a lost connection costs nothing, and is deleted after its retention.
     await client.delete(DeletedFile, `/v1/files/${file.id}`).catch(() => {})
   }
 }
 
-/** `names`: the models that there are. */
+/** Prints an estimate. `names`: the existing models. */
 function printEstimate(output: Output, estimate: BatchEstimate, names: string): void {
   const { lines, input_tokens, output_tokens_max, cost_usd, groups, limits } = estimate
   const { unpriced_models, unknown_models = [], estimated_completion, prompt_cache } = estimate

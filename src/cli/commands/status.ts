@@ -25,7 +25,7 @@ import {
   writeLine,
 } from '../terminal/terminal.ts'
 
-/** Workers report as often. */
+/** The interval of --watch in ms, that of workers' reports. */
 const WATCH_MS = 2_000
 const CLEAR = '\u001b[2J\u001b[H'
 
@@ -101,7 +101,7 @@ function printStatus(
   if (servers.length === 0) return
   writeLine(output, '')
   printTable(output, servers, {
-    // An older service may not name it.
+    // An older service may not name the model.
     MODEL: ({ model = '-' }) => model,
     SERVER: ({ upstream }) => upstream,
     'IN FLIGHT': ({ in_flight, concurrency }) => `${in_flight} of ${concurrency}`,
@@ -131,13 +131,13 @@ function closedText(hours: Server['hours']): string {
   return hours?.until == null ? 'closed' : `closed until ${humanTime(hours.until)}`
 }
 
-/** One batch for a person: with times of this place, and what would make it faster. */
+/** Shows one batch, with local times, and advice to make it faster. */
 export async function showBatch(
   { terminal: { stdout } }: Shell,
   batch: BatchObject,
   client: ApiClient,
 ): Promise<void> {
-  // The same as `created`, for OpenAI's clients.
+  // A copy of `created`, for OpenAI's clients.
   const { created_at: _, ...shown } = batch
   const { request_counts: counts, not_run, usage, progress, waiting_reason: reason } = batch
   const { completed, failed, total } = counts
@@ -173,7 +173,7 @@ export async function showBatch(
   }
 }
 
-/** The servers of its model, for operators; empty for others. */
+/** The servers of a batch's model, for operators; empty for others. */
 async function serversFor(client: ApiClient, { model }: BatchObject): Promise<Server[]> {
   try {
     const { service } = await client.get(ServiceStatus, '/v1/status')

@@ -164,7 +164,7 @@ async function moveData(shell: Shell, flags: MoveFlags): Promise<void> {
   )
 }
 
-/** The configuration of one side. */
+/** The configuration of the source or the target. */
 async function placeOf(shell: Shell, flags: ConfigFlags, option: string, text: string): Promise<Config> {
   const { config, data } = flags
   if (existsSync(text)) return await shell.launch.loadConfig({ config: text, data })
@@ -174,7 +174,7 @@ async function placeOf(shell: Shell, flags: ConfigFlags, option: string, text: s
       `${option}: "${text}" is neither a configuration file that exists nor DATABASE+BLOBS, such as sqlite+disk`,
     )
   const [, database = '', blobs = ''] = match
-  // The name of a kind whose address the configuration has.
+  // The text is a kind of database whose address is in the configuration.
   const isConfigured = /^[a-z]+$/.test(database) && database !== 'sqlite'
   const found = await shell.launch.loadConfig({
     config,
@@ -226,7 +226,7 @@ export function addDoctor(program: Command, shell: Shell): void {
     compareRemote(shell, command.optsWithGlobals<BooksFlags>()),
   )
   withConfig(withJson(books)).action((_: BooksFlags, command: Command) =>
-    // Commander assigns options that the parent command has as well to the parent.
+    // Commander assigns an option that the parent command also has to the parent.
     reconcile(shell, command.optsWithGlobals<BooksFlags>()),
   )
 }

@@ -17,10 +17,10 @@ import { fileSource } from '../tables/open-table.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import { pairsOf, wholeNumber } from '../terminal/option-values.ts'
 
-/** The options with the content of the files that they name. */
+/** The options of a question, with the content of the files that they name. */
 export const TableTerms = Type.Object({
   model: Type.String(),
-  /** With `embeds`, the template of the input. */
+  /** The template of the prompt or, with `embeds`, of the input. */
   prompt: Type.String(),
   embeds: Type.Optional(Type.Boolean()),
   prompt_file: Type.Optional(Type.String()),
@@ -36,7 +36,7 @@ export const TableTerms = Type.Object({
 })
 export type TableTerms = Static<typeof TableTerms>
 
-/** The options, which name files. */
+/** The options of a question, which name files. */
 export interface TableFlags
   extends Partial<Omit<TableTerms, 'schema' | 'prompt_file' | 'skip_empty' | 'embeds'>> {
   input?: string
@@ -48,7 +48,7 @@ export interface TableFlags
 export const SPREADSHEET =
   'CSV is for spreadsheets: an apostrophe keeps texts from running as formulas, and is taken away from what is read'
 
-/** `model`: the description of `--model`. */
+/** Adds the options for tables. `model`: the description of `--model`. */
 export function withTable(command: Command, model = 'the model that answers'): Command {
   return command
     .option('--model <id>', model)
@@ -81,7 +81,7 @@ export function hasPrompt({ prompt, promptFile, input }: TableFlags): boolean {
   return prompt !== undefined || promptFile !== undefined || input !== undefined
 }
 
-/** Whether the input is a table. Throws when it is one and no prompt is given, and the other way round. */
+/** Whether the input is a table. Throws for a table without a prompt, and for requests with one. */
 export async function isTable(input: string, flags: TableFlags): Promise<boolean> {
   const asked = hasPrompt(flags)
   const format = formatOf(input)
@@ -90,7 +90,7 @@ export async function isTable(input: string, flags: TableFlags): Promise<boolean
     throw new Failure(`${input} is a table; say what to ask about each row: --prompt "Classify: {{column}}"`)
   }
   const first = await firstObject(await fileSource(input)).catch((error: unknown) => {
-    // The service names every bad line of a file of requests.
+    // The service names every invalid line of a file of requests.
     if (error instanceof BadRow) return undefined
     throw error
   })
@@ -114,7 +114,7 @@ export function tableOnly(flags: TableFlags): string[] {
   return Object.entries(named).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`]))
 }
 
-/** Throws when the options give no question or no model. */
+/** Reads the terms of a question. Throws without a question or a model. */
 export async function tableTerms(flags: TableFlags): Promise<TableTerms> {
   const { model, prompt, ...terms } = await givenTerms(flags)
   if (model === undefined)
@@ -142,11 +142,11 @@ async function givenTerms(flags: TableFlags): Promise<Partial<TableTerms>> {
     schema: schema === undefined ? undefined : (await readSchema(schema)).schema,
     skip_empty: skipEmpty,
   }
-  // The fields as they are stored.
+  // Only the fields that are stored.
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
 }
 
-/** They decide about all rows and columns of the output, those of rows with an answer too. */
+/** Options about all rows and columns of the output, which a retry must not change. */
 const OF_THE_OUTPUT = [
   'schema',
   'embeds',
@@ -178,7 +178,7 @@ interface Asked {
 export async function askedOf(input: string, table: TableReader, terms: TableTerms): Promise<Asked> {
   const { model, prompt, prompt_file, system, image, param, skip_empty: skipsEmpty, embeds } = terms
   const schema = answerSchema(terms.schema) ?? undefined
-  // Its library is loaded when needed: most commands ask about no rows.
+  // The library is loaded when needed: most commands have no question.
   const { Question } = await import('../../tables/row-requests.ts')
   const question = new Question(
     table,
@@ -204,7 +204,7 @@ export async function askedOf(input: string, table: TableReader, terms: TableTer
   return { question, schema: embeds ? EMBEDDING : schema }
 }
 
-/** Servers ignore a field that they do not know, and an answer without a limit costs more. */
+/** Fields that limit an answer's tokens; servers ignore a misspelt field, and an unlimited answer costs more. */
 const TOKEN_LIMITS = ['max_tokens', 'max_completion_tokens', 'min_tokens']
 
 /** The value in `max_tokens=100`: JSON, or text. */
@@ -225,7 +225,7 @@ function delimiter(text: string): string {
 
 // The JSON Schema that answers are to follow: read from a file, and asked for as the `response_format` of requests.
 
-/** Reads the schema of an object from a JSON file. */
+/** Reads the JSON Schema of an object from a file. */
 export async function readSchema(path: string): Promise<AnswerSchema> {
   let schema: unknown
   try {
@@ -246,7 +246,7 @@ export async function readSchema(path: string): Promise<AnswerSchema> {
   return found
 }
 
-/** The caller closes it. */
+/** Makes the check of answers by their schema; the caller closes it. */
 export function checkBy(form: AnswerSchema | undefined): SchemaCheck | undefined {
   return form && new SchemaChecks().begin('', form.schema)
 }
@@ -255,7 +255,7 @@ export function checkBy(form: AnswerSchema | undefined): SchemaCheck | undefined
 // error goes into the table of answers.
 
 interface PrepareOptions {
-  /** At most this many rows, from the first; all if not given. */
+  /** The most rows, from the first; absent: all. */
   limit?: number | undefined
   signal: AbortSignal
   onRow(rows: number): void
@@ -287,7 +287,7 @@ const IMAGE_TYPES = new Map([
   ['.webp', 'image/webp'],
 ])
 
-/** Reads the image at a path from the folder of the table. Throws RowError. */
+/** Makes a function that reads images by paths relative to the table's folder. It throws RowError. */
 function imageReader(table: string): (place: string) => Promise<string> {
   const folder = dirname(resolve(table))
   return async (place) => {

@@ -66,7 +66,7 @@ export async function startTableJob(
 ): Promise<TableJob> {
   const table = await openTable(input, terms)
   const { question, schema } = await askedOf(input, table, terms)
-  // Refused now rather than when the answers are paid for.
+  // Rejects conflicting column names before answers are paid for.
   joinedColumns(table, input, answerColumns(schema, terms.prefix ?? ''))
   const files = jobFiles(input, target)
   const state = runStatePath(target.path)
@@ -128,7 +128,7 @@ async function joinTable(
     isEmpty: (cells: readonly unknown[]) => question.leavesOut(cells),
   }
   const joined = await joinAnswers(table, input, answers, target, terms.limit)
-  // The run has written this output too, though its state is that of its first batch.
+  // The run has also written this output, though its state is that of its first batch.
   const { mtime } = await stat(target.path)
   await utimes(runStatePath(target.path), mtime, mtime).catch(() => {})
   return joined
@@ -136,7 +136,7 @@ async function joinTable(
 
 const ROWS_PER_LOOK = 1000
 
-/** Shows how many rows have a request. */
+/** Makes a function that shows the number of rows with a request. */
 export function showRows(view: ProgressView): (rows: number) => void {
   return (rows) => {
     if (rows % ROWS_PER_LOOK !== 0) return
@@ -155,7 +155,7 @@ export interface TableRun {
   batch_id: string
 }
 
-/** Throws when the run that wrote the output, or was to write it, is not known. */
+/** Reads the run that wrote the output, or should have. Throws when it is unknown. */
 export async function lastTableRun(output: string): Promise<TableRun> {
   const state = await readRunState(runStatePath(output))
   if (state === undefined || state.batch_id === null)
@@ -172,7 +172,7 @@ export async function lastTableRun(output: string): Promise<TableRun> {
   return { state, table, batch_id }
 }
 
-/** The batch that `id`, or the batch that it is a retry of, names; and all retries of it, in their order. */
+/** The batch that `id`, or the ID of a retry of it, names; and all its retries in order. */
 export async function withRetries(client: ApiClient, id: string): Promise<[BatchObject, ...BatchObject[]]> {
   let batch = await client.get(BatchObject, pathOf('batches', id))
   for (let above = batch.metadata.retry_of; above !== undefined; above = batch.metadata.retry_of) {
@@ -189,7 +189,7 @@ export async function withRetries(client: ApiClient, id: string): Promise<[Batch
   return [batch, ...found.slice(1).sort((a, b) => (a.id < b.id ? -1 : 1))]
 }
 
-/** The results of each batch, in files in the folder. */
+/** Downloads the results of each batch into files in the folder. */
 export async function fetchAll(
   client: ApiClient,
   [batch, ...retries]: readonly [BatchObject, ...BatchObject[]],
@@ -212,21 +212,21 @@ interface MergedTable {
   last: TableRun
 }
 
-/** Writes the output of a run anew, with the answers of its retries. */
+/** Writes the output of a run again, with the answers of its retries. */
 export async function mergeTable({ input, target, last }: MergedTable, files: Files): Promise<JoinedRows> {
   const { terms } = last.table
   const table = await openTable(input, terms)
   return await joinTable({ input, table, terms, ...(await askedOf(input, table, terms)), target }, files)
 }
 
-/** The state of a retry, which is in the table's folder: that of the run stays as it is. */
+/** The path of a retry's state, in the table's folder: the run's state is not changed. */
 export function retryStatePath(output: string): string {
   return join(tableFolder(output), 'retry.json')
 }
 
 export interface RetryJob extends TableJob {
   rows: number
-  /** Rows without an answer, and requests that ask about them again: of some, none can be made. */
+  /** The number of rows without an answer, and of their requests: some rows have none. */
   unanswered: number
   lines: number
   /** Whether the output may lack answers of earlier retries. */
@@ -299,7 +299,7 @@ function refuseOpen(batches: readonly BatchObject[]): void {
   )
 }
 
-/** 1 for each row, counted from 1, that has an answer; also one that could not be checked, and is not paid for again. */
+/** A 1 for each row, counted from 1, with an answer; unchecked answers count, since they are paid for. */
 async function answeredRows(
   files: Files,
   rows: number,
@@ -325,7 +325,7 @@ interface RowLine {
   bytes: Buffer
 }
 
-/** The requests of a file with the numbers of their rows. */
+/** The request lines of a file, with the numbers of their rows. */
 async function* rowLines(blocks: AsyncIterable<Buffer>): AsyncGenerator<RowLine, undefined> {
   for await (const { line: bytes } of byteLines(blocks)) {
     const row = rowOfId(/^\{"custom_id":"([^"]*)"/.exec(bytes.toString('latin1', 0, ID_BYTES_MAX))?.[1] ?? '')
@@ -335,7 +335,7 @@ async function* rowLines(blocks: AsyncIterable<Buffer>): AsyncGenerator<RowLine,
 
 const ID_BYTES_MAX = 64
 
-/** Returns how many lines were written. */
+/** Writes the requests of unanswered rows; returns their number. */
 async function writeUnanswered(from: string, answered: Uint8Array, to: string): Promise<number> {
   let lines = 0
   async function* unanswered(): AsyncGenerator<Buffer> {
@@ -355,12 +355,12 @@ interface Compared {
   input: string
   last: TableRun
   batch: BatchObject
-  /** The requests that the last run would make now, of this many rows. */
+  /** The file with the requests that the last run would make now, and the number of its rows. */
   path: string
   rows: number
 }
 
-/** Throws when the rows are not those of the last run: their answers would stand beside other rows. */
+/** Throws when the rows are not those of the last run, whose answers would be joined to other rows. */
 async function refuseChanged(client: ApiClient, { input, last, batch, path, rows }: Compared): Promise<void> {
   const { state, table } = last
   const isSame = rows === table.rows && (await hashFile(path)) === state.input_sha256
@@ -377,7 +377,7 @@ async function refuseChanged(client: ApiClient, { input, last, batch, path, rows
     changed.length > 0 && `${rowList(changed)} changed`,
     longer > shorter && `${rowRange(shorter + 1, longer)} ${rows > table.rows ? 'added' : 'removed'}`,
   ].filter((one) => one !== false)
-  // Rows that could not be sent at first, and now can, are none of these.
+  // The only changes are rows that had no request, and now have one.
   if (what.length === 0) return
   throw new Failure(
     `${input} has changed since the last run: ${what.join(', ')}. Nothing was sent. ` +

@@ -184,20 +184,20 @@ function day(text: string): string {
 // same entities on the same days.
 
 const BAR_WIDTH = 20
-/** For a limit of an entity type, the entities with the highest spend are shown. */
+/** The number of entities shown for a limit of an entity type: those with the highest spend. */
 const SPENDERS_MAX = 10
 
 interface LimitSpend {
   limit: LimitObject
-  /** Whose spend it is: an entity, a key, `the project`; and the model, if it counts one alone. */
+  /** The subject of the spend: an entity, a key or `the project`, and the model of a limit for one model. */
   entity: string
-  /** In the limit's metric: USD or tokens. */
+  /** The spend in the limit's metric: USD or tokens. */
   spent: number
 }
 
 type Spent = Pick<UsageObject, 'cost_usd' | 'total_tokens' | 'requests'>
 
-/** Reads usage with `read`. In the order of `limits`; within a limit, the highest spend comes first. */
+/** The spend by limit, from usage that `read` reads, in the order of `limits`; within a limit, highest first. */
 async function spendByLimit(
   limits: readonly LimitObject[],
   now: number,
@@ -225,7 +225,7 @@ async function spendByLimit(
   return spends
 }
 
-/** `██████████░░░░░░░░░░`; any spend fills at least one cell, and only a share of 1 fills all. */
+/** A bar such as `██████████░░░░░░░░░░`; any spend fills at least one cell, and only a share of 1 fills all. */
 export function bar(share: number): string {
   const bounded = Math.min(1, Math.max(0, share))
   const exact = bounded * BAR_WIDTH

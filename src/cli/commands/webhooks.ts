@@ -158,7 +158,7 @@ function showSecret({ terminal }: Shell, webhook: WebhookWithSecret): void {
   )
 }
 
-/** The batch, or the limit and its entity. */
+/** The subject of an event: the batch, or the limit and its entity. */
 function subject({ batch_id, limit_id, entity }: Record<string, unknown>): string {
   return [batch_id ?? limit_id, entity].filter((part) => typeof part === 'string').join(' ') || '-'
 }

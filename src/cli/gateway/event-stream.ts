@@ -5,7 +5,7 @@ import { isRecord } from '../../domain/json-record.ts'
 
 type Json = Record<string, unknown>
 
-/** Server-sent events; null where the endpoint has none. `answer`: JSON of the endpoint. */
+/** Converts an answer of the endpoint (JSON) to server-sent events; null where the endpoint has none. */
 export function eventStream(endpoint: EndpointPath, answer: unknown, withUsage: boolean): string | null {
   const eventsOf = isRecord(answer) ? EVENTS[endpoint] : undefined
   return eventsOf && isRecord(answer) ? eventsOf(answer, withUsage) : null
@@ -110,7 +110,7 @@ function messageEvents(answer: Json): Json[] {
   ]
 }
 
-/** The parts of a block that come apart: what the block has of them at first, and the change that brings them. */
+/** The parts of a block that are streamed as changes: the empty block, and its changes. */
 const DELTAS: Readonly<Record<string, (block: Json) => [empty: Json, ...deltas: Json[]]>> = {
   text: ({ text, citations }) => [
     { text: '', ...(Array.isArray(citations) && { citations: [] }) },

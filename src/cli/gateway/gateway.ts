@@ -19,24 +19,24 @@ import { eventStream } from './event-stream.ts'
 
 export const HOST = '127.0.0.1'
 const BACKLOG = 4096
-/** The list of models, or one model; no path that leads elsewhere. */
+/** The paths of the list of models, and of one model; without `..`. */
 const MODELS = /^\/v1\/models(?!.*(?:\.|%2e){2})(?:\/|$)/i
 const BODY_BYTES_MAX = 64 * 1024 * 1024
 
-/** What of each request is not in its call. */
+/** The terms of each request that are not in its call. */
 export interface RequestTerms {
-  /** In place of the model that a call names. */
+  /** The model that replaces the one in a call. */
   model: string | undefined
   completion_window: string | undefined
   metadata: Readonly<Record<string, string>>
 }
 
-/** Calls that have not ended were neither answered nor failed; those whose client stopped waiting are not counted. */
+/** The counts of calls. Calls in progress are neither answered nor failed; disconnected ones are not counted. */
 export interface Counts {
   sent: number
   answered: number
   failed: number
-  /** Of the answered ones, those whose requests an earlier run has made; `cost_usd` is without them. */
+  /** The answered calls whose requests an earlier run has created; `cost_usd` excludes them. */
   known: number
   cost_usd: number
 }
@@ -47,7 +47,7 @@ interface GatewayParts {
   known: KnownRequests
   terms: RequestTerms
   onChange: (counts: Counts) => void
-  /** Called with each code of an error at its first call. */
+  /** Called with each code of an error at its first occurrence. */
   onError: (text: string) => void
 }
 
@@ -64,14 +64,14 @@ export class Gateway {
     })
   }
 
-  /** Returns `http://127.0.0.1:PORT`. */
+  /** Listens on a port of the loopback address. Returns `http://127.0.0.1:PORT`. */
   async listen(port: number): Promise<string> {
     await once(this.#server.listen(port, HOST, BACKLOG), 'listening')
     const address = this.#server.address()
     return `http://${HOST}:${typeof address === 'object' ? address?.port : port}`
   }
 
-  /** Breaks connections that are open. */
+  /** Stops the server and closes open connections. */
   close(): void {
     this.#server.close()
     this.#server.closeAllConnections()
@@ -110,7 +110,7 @@ export class Gateway {
       const body = isMessagesPath(path)
         ? messagesError(wire, told.status, id)
         : { error: { param: null, ...wire } }
-      // The service has tried again already.
+      // The service has already retried.
       if (code !== 'service_unavailable') response.setHeader('x-should-retry', 'false')
       reply(response, told.status, Buffer.from(JSON.stringify(body)))
     }
@@ -138,7 +138,7 @@ export class Gateway {
     }
   }
 
-  /** The end of the request of an earlier call that was equal, or of a new one. */
+  /** The end of the request of an earlier equal call, or of a new one. */
   async #ask(
     endpoint: EndpointPath,
     body: Buffer,
@@ -180,7 +180,7 @@ export class Gateway {
 
 const COUNTED = ['sent', 'answered', 'failed', 'known', 'cost_usd'] as const
 
-/** Browsers are kept out: any page that a person visits could otherwise spend money here. */
+/** Rejects calls of browsers: any visited page could otherwise spend money here. */
 function checkCaller({ headers }: IncomingMessage): void {
   const isLocal = /^(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?$/.test(headers.host ?? '')
   if (isLocal && headers.origin === undefined && headers['sec-fetch-site'] === undefined) return
@@ -191,7 +191,7 @@ function checkCaller({ headers }: IncomingMessage): void {
 }
 
 interface ReadCall {
-  /** As it goes to the model: without a stream, and with the model that was chosen. */
+  /** The body for the model: not streamed, and with the replaced model. */
   body: Buffer
   streams: boolean
   withUsage: boolean
@@ -199,7 +199,7 @@ interface ReadCall {
 
 const NAMES = new Names('model', 'stream', 'stream_options')
 
-/** Throws a SyntaxError. */
+/** Parses the body of a call. Throws a SyntaxError. */
 function readCall(bytes: Buffer, model: string | undefined): ReadCall {
   const found = membersOf(bytes, NAMES)
   const streams = textAt(bytes, found.stream) === 'true'

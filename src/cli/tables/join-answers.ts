@@ -11,16 +11,16 @@ import { createTable, formatOfOutput } from './open-table.ts'
 export interface Target {
   path: string
   format: TableFormat
-  /** CSV that a spreadsheet opens as it is meant. */
+  /** Whether a CSV file is written for spreadsheets. */
   spreadsheet?: boolean | undefined
 }
 
-/** In the format that its name says. */
+/** The output at a path, in the format of its name. */
 export function targetAt(path: string, { spreadsheet }: Pick<Target, 'spreadsheet'>): Target {
   return { path, format: formatOfOutput(path), spreadsheet }
 }
 
-/** Throws when an added column has the name of a column of the table. */
+/** The columns of the joined table. Throws when an added column has the name of a column of the table. */
 export function joinedColumns(table: TableReader, path: string, answers: AnswerColumns): Column[] {
   const taken = new Set(table.columns.map(({ name }) => name))
   const twice = answers.columns.find(({ name }) => taken.has(name))
@@ -34,20 +34,20 @@ export function joinedColumns(table: TableReader, path: string, answers: AnswerC
 
 interface Answers {
   columns: AnswerColumns
-  /** In the order of the rows; each named as `rowId` names its row. */
+  /** The results in the order of the rows; each has the ID that `rowId` gives its row. */
   results: AsyncIterable<readonly ResultRow[]>
-  /** Why no request can be made of a row without a result; null where one can. */
+  /** Returns the error for which a row without a result has no request; null where it has one. */
   whyNot?: (cells: readonly Cell[]) => Promise<string | null>
-  /** Whether a row without a result has nothing to ask about. */
+  /** Whether a row without a result was skipped as empty. */
   isEmpty?: (cells: readonly Cell[]) => boolean
 }
 
 export interface JoinedRows extends WrittenRows {
-  /** Rows that nothing was asked about. */
+  /** The number of rows skipped as empty. */
   empty: number
 }
 
-/** The first `limit` rows of the table with their answers. */
+/** Joins the first `limit` rows of the table with their answers. */
 export async function joinAnswers(
   table: TableReader,
   tablePath: string,
@@ -117,11 +117,11 @@ export interface ResultFiles {
   errors: string
 }
 
-/** Rows whose answers are checked together; more of them end with the row that exceeds the size. */
+/** The rows whose answers are checked together; fewer if their results exceed BATCH_BYTES. */
 const BATCH_ROWS = 100
 const BATCH_BYTES = 256 * 1024
 
-/** The lines of a batch; each with the last answer that the batch or one of its `retries` has, else with the last error. */
+/** The results of a batch, each with the last answer among the batch and its `retries`, else with the last error. */
 export async function* resultRows(
   ...[batch, ...retries]: [ResultFiles, ...ResultFiles[]]
 ): AsyncGenerator<ResultRow[]> {
@@ -160,7 +160,7 @@ async function* merged(streams: AsyncGenerator<ReadRow, undefined>[]): AsyncGene
   }
 }
 
-/** The next line of the batch, unless a retry has a row before it that could not be sent at first. */
+/** The next result of the batch, unless a retry has an earlier row, which had no request in the batch. */
 function firstOf([head, ...retries]: (ReadRow | undefined)[]): ReadRow | undefined {
   let first = head
   for (const one of retries) {

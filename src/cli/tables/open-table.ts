@@ -23,7 +23,7 @@ export async function fileSource(path: string): Promise<TableSource> {
     name: path,
     byteLength: blob.size,
     async slice(start, end = blob.size) {
-      // Node reads no part of a file that has no bytes.
+      // Node reads no slice of an empty file.
       if (start === end) return new ArrayBuffer(0)
       try {
         return await blob.slice(start, end).arrayBuffer()
@@ -34,7 +34,7 @@ export async function fileSource(path: string): Promise<TableSource> {
   }
 }
 
-/** `options`: of a CSV or TSV file. */
+/** Opens a table file. `options`: of a CSV or TSV file. */
 export async function openTable(path: string, options: CsvOptions = {}): Promise<TableReader> {
   return await openSource(await fileSource(path), options)
 }
@@ -50,10 +50,10 @@ export function formatOfOutput(path: string): TableFormat {
   )
 }
 
-/** A CSV file for spreadsheets is written in the form that they expect, whatever its input had. */
+/** The style of a CSV file for spreadsheets, whatever style its input has. */
 const FOR_SPREADSHEETS = { newline: '\r\n', bom: true, spreadsheet: true }
 
-/** `style`: of the CSV file that the rows come from. */
+/** Creates a table file. `style`: of the CSV file with the rows. */
 export async function createTable(
   path: string,
   format: TableFormat,

@@ -5,16 +5,16 @@ import { ExplainedError } from '../../domain/errors.ts'
 import { withoutUrlSecrets } from '../../domain/text.ts'
 
 export const EXIT_FAILED = 1
-/** A dry run found that something differs from what is described. */
+/** The exit code of a dry run that found a difference from the described state. */
 export const EXIT_DRIFT = 2
-/** The batch finished, but some of its lines failed. */
+/** The exit code of a batch that finished with some failed lines. */
 export const EXIT_LINES_FAILED = 3
-/** A run sent nothing, because it has finished before or another process runs it. */
+/** The exit code of a run that sent nothing, because it has finished before or another process runs it. */
 export const EXIT_NOT_SENT = 4
 /** The exit code by which shells report SIGINT. */
 export const EXIT_INTERRUPTED = 130
 
-/** A command fails for a reason that its user can do something about. */
+/** The error of a command for a reason that its user can fix. */
 export class Failure extends ExplainedError {
   readonly exitCode: number
 
@@ -25,7 +25,7 @@ export class Failure extends ExplainedError {
   }
 }
 
-/** Thrown wherever a command waits when the user interrupts it. */
+/** The error wherever a command waits when the user interrupts it. */
 export class Interrupted extends Failure {
   constructor(message = 'interrupted') {
     super(message, EXIT_INTERRUPTED)
@@ -41,7 +41,7 @@ export function failureText(error: unknown, withStack: boolean): string {
 
 function sentence(error: unknown): string {
   if (error instanceof ExplainedError) return error.message
-  // A folder is made with those above it: what is missing then could not be made, as on a file system that is read-only.
+  // A folder is created with its parents: on ENOENT, none can be created, as on a read-only file system.
   if (isFileError(error) && error.code === 'ENOENT' && error.syscall === 'mkdir')
     return `this folder cannot be made here: ${error.path}; choose another place, or make the file system writable`
   if (isFileError(error)) return `${FILE_ERRORS.get(error.code) ?? error.code}: ${error.path}`
@@ -102,11 +102,11 @@ interface InterruptionOptions {
   underNpm: boolean
 }
 
-/** Under npm, a second signal within this time is the first one, forwarded. */
+/** The time in ms within which npm forwards the first signal as a second one. */
 const PASSED_ON_MS = 300
 const LOOK_FOR_PARENT_MS = 250
 
-/** Returns a function that installs the handlers at its first call. Without a call, signals end the process as usual. */
+/** Returns a function whose first call installs the handlers. Without a call, signals end the process as usual. */
 export function interruption(source: SignalSource, options: InterruptionOptions): () => AbortSignal {
   const { clock, underNpm } = options
   let controller: AbortController | undefined

@@ -8,9 +8,9 @@ import type { RetentionTexts } from '../../domain/retention.ts'
 
 export const WINDOW_HELP = 'completion window (default: the longest of the plan)'
 
-/** The fields of a batch that have an option of their own. */
+/** The fields of a batch that have options. */
 export interface BatchTerms {
-  /** Unix seconds. */
+  /** The earliest start in Unix seconds. */
   start_after?: number
   dedupe?: true | 'force'
   reask?: Reask
@@ -18,7 +18,7 @@ export interface BatchTerms {
   retention?: RetentionTexts
 }
 
-/** The option of each field, and the name by which its value comes. */
+/** The option of each field, and the name of its value. */
 const TERMS = {
   start_after: ['notBefore', notBeforeOption],
   dedupe: ['dedupe', dedupeOption],
@@ -27,24 +27,24 @@ const TERMS = {
   retention: ['retention', retentionOption],
 } as const satisfies Record<keyof BatchTerms, readonly [flag: keyof BatchFlags, option: () => Option]>
 
-/** The terms of a batch, whatever its input is. */
+/** The options of a batch, whatever its input is. */
 export interface BatchFlags extends Omit<BatchTerms, 'start_after'> {
   window?: string
   metadata?: Record<string, string>
   name?: string
   entity?: string
   notBefore?: number
-  /** The terms that hold where no option says otherwise. */
+  /** The terms that apply where no option sets another. */
   earlier?: BatchTerms
 }
 
-/** The fields that options give. */
+/** The fields of a batch from its options. */
 export function termsOf(flags: BatchFlags): BatchTerms {
   const given = Object.entries(TERMS).map(([name, [flag]]) => ({ [name]: flags[flag] }))
   return Object.assign({}, flags.earlier, ownTerms(Object.assign({}, ...given)))
 }
 
-/** The fields among others that are set. */
+/** The fields of a batch that are set. */
 export function ownTerms(among: BatchTerms): BatchTerms {
   const set = Object.entries(among).filter(([name, value]) => name in TERMS && value !== undefined)
   return Object.fromEntries(set)
@@ -67,7 +67,7 @@ export function metadataOf({ metadata, name, entity }: BatchFlags): Record<strin
   }
 }
 
-/** `key=value`, given any number of times. `read`: a value of the key. */
+/** Parses `key=value`, given any number of times. `read`: parses a value. */
 export function pairsOf<T>(read: (value: string, key: string) => T) {
   return (text: string, earlier: Record<string, T> = {}): Record<string, T> => {
     const at = text.indexOf('=')
@@ -77,7 +77,7 @@ export function pairsOf<T>(read: (value: string, key: string) => T) {
   }
 }
 
-/** `a,b,c` */
+/** Parses `a,b,c`. */
 export function commaList(text: string): string[] {
   const items = text
     .split(',')
@@ -130,7 +130,7 @@ function reaskOption(): Option {
   })
 }
 
-/** Some of `names`; `wrong` says which there are. */
+/** Parses some of `names`; `wrong` is the message that lists them. */
 export function someOf<T extends string>(names: readonly T[], wrong: string): (text: string) => T[] {
   return (text) =>
     commaList(text).map((item) => {
@@ -155,7 +155,7 @@ export function fraction(text: string): number {
   throw new InvalidArgumentError('Expected a fraction from 0 to 1.')
 }
 
-/** `20`, or `100..300` */
+/** Parses `20`, or `100..300`. */
 export function range(text: string): { min: number; max: number } {
   const match = /^(\d+(?:\.\d+)?)(?:\.\.(\d+(?:\.\d+)?))?$/.exec(text)
   const min = Number(match?.[1] ?? Number.NaN)
@@ -164,7 +164,7 @@ export function range(text: string): { min: number; max: number } {
   throw new InvalidArgumentError('Expected a number, or a range such as 100..300.')
 }
 
-/** A point in time as Unix seconds: an ISO time, a time of the day (the next such one here), or from now (`+2h`). */
+/** Parses a time to Unix seconds: an ISO time, a time of the day (the next one here), or from now (`+2h`). */
 export function pointInTime(text: string): number {
   const now = systemClock.now()
   const fromNow = text.startsWith('+') ? durationMs(text.slice(1)) : null
@@ -177,7 +177,7 @@ export function pointInTime(text: string): number {
     return Math.floor(day.getTime() / 1000)
   }
   const [, date = '', rest = ''] = /^(\d{4}-\d\d-\d\d)(.*)$/.exec(text) ?? []
-  // A day of this place, as times without a zone are; Date.parse takes it for one in UTC.
+  // A local day, like times without a zone; Date.parse would take it for one in UTC.
   const at = parseDay(date) === null ? Number.NaN : Date.parse(`${date}${rest || 'T00:00'}`)
   if (!Number.isNaN(at)) return Math.floor(at / 1000)
   throw new InvalidArgumentError('Expected a time such as 2026-01-31T20:00Z, 20:00 or +2h.')

@@ -19,7 +19,7 @@ import {
 } from './terminal.ts'
 
 /**
- * The progress of a batch in one line of bounded width. When it is too wide, the bar shrinks first, then the reason why
+ * The progress of a batch in one line of limited width. When it is too wide, the bar shrinks first, then the reason why
  * the batch waits is cut, then the least important parts are left out.
  */
 export interface BatchProgress {
@@ -27,16 +27,16 @@ export interface BatchProgress {
   total: number
   done: number
   failed: number
-  /** Lines that ended without having been sent; they are neither done nor failed. */
+  /** Lines that ended without being sent; they are neither done nor failed. */
   notRun: number
   cost_usd: number
-  /** Lines a second; null when unknown. */
+  /** Lines per second; null when unknown. */
   rate: number | null
-  /** Tokens of answers a second; null when unknown. */
+  /** Tokens of answers per second; null when unknown. */
   tokenRate: number | null
   /** Milliseconds until the end at this rate; null when unknown. */
   leftMs: number | null
-  /** Why the batch waits or may be late; shown where there is room. */
+  /** The reason why the batch waits or may be late; shown where there is room. */
   reason?: string | undefined
 }
 
@@ -109,7 +109,7 @@ function fitted(
 
 const REASON_MIN = 20
 
-/** Undefined where so little room is left that nothing could be read. */
+/** Cuts a text to `columns`; undefined where there is too little room to be readable. */
 function cut(text: string, columns: number): string | undefined {
   if (text.length <= columns) return text
   return columns < REASON_MIN ? undefined : `${text.slice(0, columns - 1)}…`
@@ -128,7 +128,7 @@ function barText(fraction: number, cells: number, paint: Paint): string {
 type Line = (columns: number, paint: Paint) => string
 
 export interface ProgressView {
-  /** Without a terminal, a change of `phase` is written at once. */
+  /** Shows a line. Without a terminal, a change of `phase` is written at once. */
   show(phase: string, line: Line): void
   /** Writes a message that is not redrawn. */
   message(text: string): void
@@ -139,7 +139,7 @@ export interface ProgressView {
 const PLAIN_INTERVAL_MS = 5000
 const PLAIN_COLUMNS = 200
 
-/** `isShared`: another program writes to the same terminal, and a line that is redrawn would mix with its lines. */
+/** Makes the view. `isShared`: another program writes to the same terminal, so no line is redrawn. */
 export function progressView(output: Output, clock: Clock, isShared = false): ProgressView {
   return output.isTTY === true && !isShared ? redrawn(output) : written(output, clock)
 }

@@ -16,11 +16,11 @@ export interface Output extends Writable {
 export interface Terminal {
   stdout: Output
   stderr: Output
-  /** Absent: questions cannot be answered. */
+  /** The input for questions; absent: none can be asked. */
   stdin?: Readable & { isTTY?: boolean }
 }
 
-/** Asks a question that is answered with yes or no; false without a terminal. */
+/** Asks a yes-or-no question; false without a terminal. */
 export async function confirmed(
   { stdin, stderr }: Terminal,
   question: string,
@@ -28,7 +28,7 @@ export async function confirmed(
 ): Promise<boolean> {
   if (stdin?.isTTY !== true || stderr.isTTY !== true) return false
   const { createInterface } = await import('node:readline/promises')
-  // Without a terminal of its own, so that Ctrl-C reaches the process.
+  // Not in terminal mode, so that Ctrl-C reaches the process.
   const lines = createInterface({ input: stdin, output: stderr, terminal: false })
   try {
     const asked = lines.question(`${shown(question)} [y/N] `, signal ? { signal } : {})
@@ -95,7 +95,7 @@ function escaping(): Transform {
 
 const GAP = '  '
 
-/** The rows as aligned lines; the last column is cut where a line would pass `columns`. */
+/** Formats rows as aligned lines; the last column is cut where a line would exceed `columns`. */
 export function tableLines(
   head: readonly string[],
   rows: readonly (readonly string[])[],
@@ -112,7 +112,7 @@ export function tableLines(
   })
 }
 
-/** The cells of a row, by the headings of their columns. */
+/** The functions for the cells of a row, by the headings of their columns. */
 export type Columns<T> = Readonly<Record<string, (row: T) => string>>
 
 export function printTable<T>(output: Output, rows: readonly T[], columns: Columns<T>): void {
@@ -152,7 +152,7 @@ const MINUTE_MS = 60 * SECOND_MS
 const HOUR_MS = 60 * MINUTE_MS
 const DAY_MS = 24 * HOUR_MS
 
-/** `820ms`, `4.2s`, `2m 05s`, `1h 02m`, `3d 04h`. */
+/** A duration: `820ms`, `4.2s`, `2m 05s`, `1h 02m`, `3d 04h`. */
 export function humanDuration(ms: number): string {
   if (ms < SECOND_MS) return `${Math.max(0, Math.round(ms))}ms`
   if (ms < 59_950) return ms < 9950 ? `${(ms / SECOND_MS).toFixed(1)}s` : `${Math.round(ms / SECOND_MS)}s`
@@ -167,17 +167,17 @@ function pair(ms: number, bigMs: number, big: string, smallMs: number, small: st
   return `${Math.floor(smalls / perBig)}${big} ${String(smalls % perBig).padStart(2, '0')}${small}`
 }
 
-/** `1,319`; a fraction is rounded away. */
+/** A rounded number: `1,319`. */
 export function humanCount(count: number): string {
   return String(Math.round(count)).replace(/\B(?=(\d{3})+$)/g, ',')
 }
 
-/** With a decimal below ten lines a second: `0.4/s`, `312/s`, `12,400/s`. */
+/** A rate, with a decimal below ten lines per second: `0.4/s`, `312/s`, `12,400/s`. */
 export function humanRate(linesPerSecond: number): string {
   return `${linesPerSecond < 9.95 ? linesPerSecond.toFixed(1) : humanCount(linesPerSecond)}/s`
 }
 
-/** Two decimals, and more for amounts below a dollar: `$12.40`, `$0.0432`, `$0.00000090`. */
+/** An amount with two decimals, and more below a dollar: `$12.40`, `$0.0432`, `$0.00000090`. */
 export function humanUsd(usd: number): string {
   if (usd === 0) return '$0.00'
   if (usd >= 999.995) {
@@ -189,7 +189,7 @@ export function humanUsd(usd: number): string {
   return `$${usd.toFixed(decimals)}`
 }
 
-/** In powers of 1024: `832 B`, `1.2 MiB`. */
+/** A size in powers of 1024: `832 B`, `1.2 MiB`. */
 export function humanBytes(bytes: number): string {
   let value = bytes
   let unit = 0
@@ -202,7 +202,7 @@ export function humanBytes(bytes: number): string {
 
 const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const
 
-/** Unix seconds as `2026-01-31 08:15`, by the clock of this place. */
+/** A time in Unix seconds as local time: `2026-01-31 08:15`. */
 export function humanTime(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined) return '-'
   return utcTime(seconds - new Date(seconds * 1000).getTimezoneOffset() * 60)
@@ -217,7 +217,7 @@ export function utcTime(seconds: number): string {
   return new Date(seconds * 1000).toISOString().slice(0, 16).replace('T', ' ')
 }
 
-/** `1 line`, `2 lines`. */
+/** A number with a noun: `1 line`, `2 lines`. */
 export function counted(count: number, noun: string): string {
   return `${humanCount(count)} ${noun}${count === 1 ? '' : 's'}`
 }
