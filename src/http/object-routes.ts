@@ -21,19 +21,19 @@ interface ObjectRoutes<Row extends object, T extends TSchema, Q extends TPropert
   shape: T
   list: Doc
   one: Doc
-  /** The query of the list, beside that of every page. */
+  /** The query of the list, beside that of every list. */
   query?: Q
-  /** The ID that a text stands for, if not that text. */
+  /** Converts an ID in a request, such as one with a hyphen, to the stored one. */
   idOf?: (text: string) => string
-  /** Undefined where the caller cannot see it. */
+  /** Finds an object; undefined where the caller cannot see it. */
   find: (caller: Caller, id: string) => Promise<Row | undefined>
   rows: (caller: Caller, page: Page & Static<TObject<Q>>) => Promise<Listed<Row>>
   show: (row: Row, request: FastifyRequest) => Shown<T>
-  /** One that is read alone; without it, as in the list. */
+  /** Shows an object that is read alone; absent: as in the list. */
   showOne?: (row: Row, request: FastifyRequest) => Promise<Shown<T>>
 }
 
-/** `at`: the path of one of them, with the name of its ID: `/v1/webhooks/:webhook_id`. */
+/** Adds both endpoints. `at`: the path of an object, with the name of its ID: `/v1/webhooks/:webhook_id`. */
 export function objectRoutes<Row extends object, T extends TSchema, Q extends TProperties>(
   app: App,
   at: `/v1/${string}/:${string}_id`,
@@ -49,7 +49,7 @@ export function objectRoutes<Row extends object, T extends TSchema, Q extends TP
     answer: listOf<TSchema>(shape),
     query: { ...PageQuery, ...filters },
     async handler(request, caller) {
-      // That of a page, and of shapes that are not known here.
+      // The query is that of a page and of `query`, a shape that is not known here.
       const query = request.query as PageQuery & Static<TObject<Q>>
       return await readPage(query, {
         idOf,
@@ -80,20 +80,20 @@ function capitalized(name: string): string {
 // have fewer objects than `limit`, even none, although the list continues.
 
 interface PageSource<Row, Item> {
-  /** The ID that a cursor stands for, if not itself. */
+  /** Converts a cursor to the ID that it names. */
   idOf?: (cursor: string) => string
-  /** The object that a cursor names, where the caller can see it. */
+  /** Finds the object that a cursor names, where the caller can see it. */
   find(id: string): Promise<object | undefined>
   list(page: Page): Promise<Listed<Row>>
   show(row: Row): Item
-  /** Where the list goes on behind a row, if not its ID. */
+  /** The cursor behind a row, if not its ID. */
   cursor?: (row: Row) => string
 }
 
 export const EVERY_PROJECT = 'all'
 
 /**
- * The project of the caller, or those that an operator asks for: one by its ID, or all of them. Throws missing_scope and
+ * The project of the caller, or the projects in an operator's query: one by its ID, or all. Throws missing_scope and
  * project_not_found.
  */
 export async function projectsOf(
@@ -108,7 +108,7 @@ export async function projectsOf(
   return [found(await readRow(db, 'projects', { id: asked }), 'project_not_found', { param: 'project_id' })]
 }
 
-/** Throws cursor_not_found. */
+/** Reads a page of a list. Throws cursor_not_found. */
 export async function readPage<Row, Item extends { id: string }>(
   { limit = PAGE_LIMIT_DEFAULT, order = 'desc', after, starting_after }: PageQuery,
   source: PageSource<Row, Item>,
@@ -119,7 +119,7 @@ export async function readPage<Row, Item extends { id: string }>(
     throw new ApiError('cursor_not_found', undefined, {
       param: after === undefined ? 'starting_after' : 'after',
     })
-  // One more than requested, to know whether there are more.
+  // One row more than requested, to know whether the list continues.
   const { rows, lookedTo } = await source.list({ limit: limit + 1, order, behind })
   const data = rows.slice(0, limit).map((row) => source.show(row))
   const last = rows[data.length - 1]
@@ -127,7 +127,7 @@ export async function readPage<Row, Item extends { id: string }>(
   return pageOf(data, goesOn ? (source.cursor?.(last) ?? data.at(-1)?.id ?? null) : lookedTo)
 }
 
-/** `next_cursor`: where the next page begins; null on the last. */
+/** Builds a page. `next_cursor`: the cursor of the next page; null on the last. */
 export function pageOf<Item extends { id: string }>(data: Item[], next_cursor: string | null): List<Item> {
   return {
     object: 'list',

@@ -22,34 +22,34 @@ import type { HeavyReads, ProjectSlots } from './response/long-calls.ts'
 
 export type App = FastifyInstance
 
-/** A key with one of these scopes, any valid key, or no key at all. */
+/** The access to an endpoint: a key with one of these scopes, any valid key, or no key. */
 export type Access = readonly [Scope, ...Scope[]] | 'any key' | 'public'
 
-/** Keywords of JSON Schema beside those of a shape: of its properties, and of the whole. */
+/** Keywords of JSON Schema, beyond those of a shape, for its properties and for the whole. */
 export interface Rules {
   properties?: Readonly<Record<string, object>>
   allOf?: readonly object[]
 }
 
 export interface RouteDoc {
-  /** A verb and a noun, for generated clients: `createBatch`. */
+  /** The operation in generated clients, a verb and a noun: `createBatch`. */
   operation: string
   summary: string
   description?: string
-  /** The JSON of success, or another content type with its own shape. */
+  /** The shape of a successful answer, JSON unless `content_type` is another type. */
   answer: TSchema
   content_type?: string
-  /** Other content types that a caller can request, each with its own shape. */
+  /** Other content types that a caller can request, each with its shape. */
   also?: Readonly<Record<string, TSchema>>
   /** Whether the endpoint supports `Range`. */
   partial?: boolean
-  /** Headers of this endpoint; the handler reads them itself. */
+  /** The headers of this endpoint; the handler reads them itself. */
   headers?: TSchema
-  /** The fields of the multipart form, for endpoints that take one instead of JSON. */
+  /** The fields of the multipart form, for endpoints with a form instead of JSON. */
   form?: TSchema
-  /** Further rules for the body and the query. Handlers check them: their errors say more than a shape's. */
+  /** Rules for body and query that handlers check, because their errors say more than a shape's. */
   rules?: { body?: Rules; querystring?: Rules }
-  /** Errors of this endpoint, beside those of every endpoint and of the objects that its path names. */
+  /** Errors of this endpoint, beside those of every endpoint and of the objects in its path. */
   errors?: readonly ErrorCode[]
 }
 
@@ -57,20 +57,20 @@ export interface Declared {
   methods: readonly string[]
   url: string
   access: Access
-  /** Null: the endpoint is not part of the API. */
+  /** The documentation; null: the endpoint is not part of the API. */
   doc: RouteDoc | null
   /**
-   * What a request is made of: `params`, `querystring` and `body`, each a typebox shape. An ID in a path may be any text:
-   * text that is no ID is not found.
+   * The parts of a request: `params`, `querystring` and `body`, each a typebox shape. An ID in a path may be any text:
+   * an invalid one is not found.
    */
   accepts: FastifySchema
-  /** The handler gets a JSON body as the bytes that came. */
+  /** Whether the handler gets a JSON body as the received bytes. */
   raw?: true
-  /** The handler reads a JSON body itself, while it arrives. */
+  /** Whether the handler itself reads a JSON body while it arrives. */
   streams?: true
   /**
-   * The JSON may bring the lines of a batch, or as `body` that of one line, which are kept as bytes, an empty array or object in
-   * their place; or it is as a whole the body of one line.
+   * Whether the JSON may have lines of a batch, or in `body` that of one line, or is as a whole the body of one line.
+   * Lines are kept as bytes, with an empty array or object in their place.
    */
   takesLines?: true | 'body' | 'whole'
 }
@@ -80,12 +80,12 @@ declare module 'fastify' {
     declared?: Declared
   }
   interface FastifyRequest {
-    /** That came in the body. They take much memory: the handler calls `freeLines` once it has stored them. */
+    /** The lines in the body. They take much memory: the handler calls `freeLines` once it has stored them. */
     lines: InlineLines | null
-    /** The `body` of a request that is a line, as it came. */
+    /** The bytes of the `body` of a request that is a line. */
     bytesOfBody: Buffer | null
     freeLines: () => void
-    /** The answer in the record of the call, where the real one holds contents of files. */
+    /** The answer in the record of the call, where the real one has contents of files. */
     recorded: string | null
   }
 }
@@ -113,23 +113,25 @@ type At<Path extends string> = `${string} ${Path}`
 export interface RouteSpec<A extends TSchema, Q extends TProperties, B extends TSchema> extends RouteDoc {
   answer: A
   access: Exclude<Access, 'public'>
-  /** The parameters in the path, for the reference; without it, they are text. */
+  /** The shapes of the parameters in the path, for the reference; by default texts. */
   params?: TProperties
   query?: Q
   body?: B
   takesLines?: Declared['takesLines']
-  /** The call makes something each time, and would do so again for a repeated key: calls with a key are rejected. */
+  /** Whether the call creates an object each time, also for a repeated key: calls with a key are rejected. */
   takesNoKey?: true
-  /** The handler gets the JSON body as a stream, in a scope whose parser leaves it one; `body` is for the reference alone. */
+  /**
+   * Whether the handler gets the JSON body as a stream, by its scope's parser; `body` is then only for the reference.
+   */
   streams?: true
 }
 
 type Answer<A extends TSchema> = Promise<Static<A> | FastifyReply>
 
-/** The size of bodies of calls without a key. */
+/** The largest body in bytes of calls without a key. */
 const PUBLIC_BODY_BYTES_MAX = 64 * 1024
 
-/** Adds an endpoint that needs a key; the handler is given whose. Nothing that is not declared is accepted. */
+/** Adds an endpoint that needs a key, whose caller the handler gets. Undeclared parameters and fields are rejected. */
 export function route<
   Path extends string,
   A extends TSchema,
@@ -167,7 +169,7 @@ export function publicRoute<Path extends string, B extends TSchema = TSchema>(
   app: App,
   at: At<Path>,
   spec: {
-    /** Without it, the endpoint is not part of the API. */
+    /** The documentation; absent: the endpoint is not part of the API. */
     doc?: RouteDoc
     body?: B
     raw?: true
@@ -192,7 +194,7 @@ function placeOf(at: string): { methods: string[]; url: string } {
   return { methods: methods.split('|'), url }
 }
 
-/** The errors of objects that a path names and that do not exist: `/v1/batches/:batch_id` has `batch_not_found`. */
+/** The errors of missing objects in a path: `/v1/batches/:batch_id` has `batch_not_found`. */
 export function notFoundIn(url: string): ErrorCode[] {
   const names = namesIn(url).map((name) => (name === '*' ? 'model' : name.replace(/_id$/, '')))
   return names.map((name) => `${name}_not_found`).filter(isErrorCode)
@@ -203,7 +205,7 @@ function namesIn(url: string): string[] {
   return [...url.matchAll(/:(\w+)|\*/g)].map(([whole, name]) => name ?? whole)
 }
 
-/** Throws the error where there is nothing. */
+/** Returns a value; throws the error for undefined. */
 export function found<T>(value: T | undefined, code: ErrorCode, details?: ErrorDetails): T {
   if (value === undefined) throw new ApiError(code, undefined, details)
   return value
@@ -213,7 +215,7 @@ export function found<T>(value: T | undefined, code: ErrorCode, details?: ErrorD
 export class RouteTable {
   readonly #routes: { declared: Declared; methods: readonly string[]; url: string }[] = []
 
-  /** Call this before the first endpoint is declared. */
+  /** Watches declarations; to be called before the first endpoint is declared. */
   watch(app: App): void {
     app.addHook('onRoute', ({ method, url, config }) => {
       const declared = config?.declared
@@ -227,7 +229,7 @@ export class RouteTable {
     return [...new Set(this.#routes.map((route) => route.declared))]
   }
 
-  /** The endpoint that answers this call, as it was declared. */
+  /** The declared path of the endpoint that answers a call. */
   patternOf(method: string, given: string): string | undefined {
     const path = withoutSlash(given)
     const routes = this.#routes.filter((route) => route.methods.includes(method))
@@ -235,7 +237,7 @@ export class RouteTable {
       ?.url
   }
 
-  /** The methods of `path`, for the Allow header; empty if there is no such path. A wildcard is the last resort. */
+  /** The methods of `path`, for the Allow header; empty for an unknown path. Wildcards come last. */
   methodsOf(path: string): string[] {
     const all = this.#routes.filter((route) => matches(route.url, withoutSlash(path)))
     const named = all.filter((route) => !route.url.includes('*'))
@@ -245,12 +247,12 @@ export class RouteTable {
   }
 }
 
-/** The server finds an endpoint with and without a slash at the end. */
+/** The path without a slash at its end, as the router finds it. */
 function withoutSlash(path: string): string {
   return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path
 }
 
-/** `*` stands for the rest of the path, `:name` for one segment. */
+/** Whether a path matches: `*` stands for its rest, `:name` for one segment. */
 function matches(pattern: string, path: string): boolean {
   const wanted = pattern.split('/')
   const given = path.split('/')
@@ -264,55 +266,55 @@ function matches(pattern: string, path: string): boolean {
 /** The parts of the process that its endpoints use. */
 export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   region: string
-  /** Whether the database and the blob store answer; asked by operators. */
+  /** Reads whether the database and the blob store answer, for operators. */
   storeHealth: () => Promise<NonNullable<ServiceStatus['service']>['stores']>
   /** The configuration in force, without its secrets. */
   settings: () => Record<string, unknown>
   /** The version of the service. */
   version: string
-  /** Prepares the console soon after the start, and not only when its first page is asked for. */
+  /** Whether the console is prepared soon after the start, rather than at the first page. */
   prepareConsole?: boolean
   plans: ReadonlyMap<string, Plan>
   models: ReadonlyMap<string, Model>
   file_bytes_max: number
   line_bytes_max: number
-  /** The memory that content may take while it is received, where a folder's needs do not fit. */
+  /** The memory for content that is being received, where a folder's does not suffice. */
   incomingMemory?: IncomingMemory | undefined
-  /** Validates large uploads while they arrive. Without it they are validated once they are stored. */
+  /** Validates large uploads while they arrive. Absent: they are validated once they are stored. */
   streamingValidation?: StreamingValidation
-  /** How long creating a batch waits for a file that is being validated. */
+  /** The time in ms for which a call waits for a file that is being validated. */
   wait_for_file_ms: number
-  /** How single requests are gathered into batches. */
+  /** The rules by which single requests are gathered into batches. */
   gather: GatherRules
   webhooks: {
     /** Whether a receiver may be in a private network and use plain HTTP. */
     allow_private_networks: boolean
-    /** Encrypts the signing secrets. */
+    /** The master key that encrypts signing secrets. */
     master: MasterKey
   }
-  /** The secrets of upstreams that tell by webhook of batches that have ended. */
+  /** The secrets of upstreams that report ended batches by webhook. */
   batchApiSecrets: () => readonly { upstream: string; secret: string }[]
-  /** The parts of buckets that projects may use, as configured just now. */
+  /** The parts of buckets that projects may use, by the current configuration. */
   buckets?: () => readonly AllowedPrefix[]
   /** Called after background work was queued, so that workers in this process claim it at once. */
   wake: (news?: 'chunks') => void
   /** Whether the service can do its work, for /readyz. `isPolled`: a load balancer may have asked. */
   ready: (isPolled: boolean) => Promise<boolean>
-  /** Since when no worker has run (Unix ms); null if that is less than a minute. */
+  /** The time since which no worker runs (Unix ms); null for less than a minute. */
   noWorkerSince?: () => number | null
-  /** Counts calls; shown at /metrics. */
+  /** The registry of metrics about calls. */
   metrics?: Registry
-  /** The metrics are shown on another port instead. */
+  /** Whether the metrics are served on another port. */
   metrics_elsewhere?: boolean
 }
 
-/** The parts that every endpoint is given; each takes the ones that it needs. */
+/** The dependencies of endpoints; each takes those that it needs. */
 export interface RouteDependencies extends ServiceDependencies {
-  /** Says who a trusted proxy has signed in; undefined where none is configured. */
+  /** Reads the person that a trusted proxy has signed in; undefined without such a proxy. */
   proxyIdentity: ProxyIdentity | undefined
   /** The issuer of tokens; null where none are accepted. */
   issuer: string | null
-  /** Counts a call against the rate limits; the server does so itself where a call comes with a key. */
+  /** Counts a call against the rate limits; the server itself does so for a call with a key. */
   countCall: (caller: Caller, reply: FastifyReply) => Promise<void>
   idempotency: Idempotency
   incoming: Incoming

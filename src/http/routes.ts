@@ -25,11 +25,11 @@ import { uploadRoutes } from './routes/uploads.ts'
 import { usageRoutes } from './routes/usage.ts'
 import { batchApiWebhookRoute, eventRoutes, webhookRoutes } from './routes/webhooks.ts'
 
-/** At once in one process. A download keeps a connection to a bucket open (blobs/s3/), and both keep some memory. */
+/** The most concurrent downloads of a process: each keeps a connection to a bucket (blobs/s3/) and some memory. */
 const DOWNLOADS_MAX = 256
 const STREAMS_MAX = 1_000
 
-/** The reference lists them in this order. */
+/** The functions that add the endpoints, in the order of the reference. */
 const ROUTES: readonly ((app: App, deps: RouteDependencies) => void)[] = [
   fileRoutes,
   fileContentRoute,

@@ -52,29 +52,29 @@ import { type Access, type App, RouteTable, type ServiceDependencies } from './r
 import { addRoutes } from './routes.ts'
 
 export interface ServerDependencies extends ServiceDependencies {
-  /** Calls per minute and key; null: no limit. */
+  /** The limit of calls per minute and key; null: no limit. */
   requests_per_minute: number | null
-  /** The same of all keys of a project together. */
+  /** The limit of calls per minute of a project's keys together. */
   project_requests_per_minute?: number | null
-  /** Null or absent: no proxy signs persons in. */
+  /** The sign-in proxy; null or absent: none. */
   signInProxy?: SignInProxy | null
-  /** Null or absent: no tokens are accepted. */
+  /** The rules of tokens; null or absent: no tokens are accepted. */
   jwt?: JwtRules | null
   log?: FastifyBaseLogger
   timeouts?: Partial<Timeouts>
-  /** Without it, calls have no spans. */
+  /** The tracing; absent: calls have no spans. */
   tracing?: Tracing | undefined
 }
 
 interface Timeouts {
-  /** From the first byte of a request to the end of its headers. */
+  /** The longest time in ms from the first byte of a request to the end of its headers. */
   headersMs: number
-  /** In every window of this length a request body must bring `bodyWindowBytes`. */
+  /** The window in ms within which a request body must bring `bodyWindowBytes`. */
   bodyWindowMs: number
   bodyWindowBytes: number
-  /** A connection without traffic in either direction is closed after this time. */
+  /** The time in ms without traffic after which a connection is closed. */
   idle_ms: number
-  /** Between two requests on one connection. */
+  /** The time in ms for which a connection is kept between two requests. */
   keepAliveMs: number
 }
 
@@ -87,14 +87,14 @@ const TIMEOUTS: Timeouts = {
 }
 
 const UNAVAILABLE = 503
-/** JSON requests that are being read or answered, of all projects together; calls without a key count as one project. */
+/** The memory in bytes for JSON requests in progress, over all projects; calls without a key are one project. */
 const JSON_MEMORY_BYTES = 32 * 1024 * 1024
-/** The same of larger ones, which bring the lines of a batch: the largest twice, of two projects. */
+/** The memory in bytes for larger JSON, with the lines of a batch: for the largest one of two projects. */
 const LINES_MEMORY_BYTES = 2 * INLINE_BYTES_MAX
 const NO_PROJECT = ''
 const TOO_MUCH = 'Too many requests with large bodies are under way.'
 const CROWDED_RETRY_S = 1
-/** No bound beyond Node's 16 KiB for all headers: an ID of any length is looked up and not found. */
+/** The longest path parameter, Node's 16 KiB for all headers: an ID of any length is looked up and not found. */
 const PARAM_LENGTH_MAX = 16 * 1024
 const RECORDED_PATH_LENGTH_MAX = 2048
 const ANONYMOUS_PATH_LENGTH_MAX = 256
@@ -104,15 +104,15 @@ declare module 'fastify' {
     routeTable: RouteTable
   }
   interface FastifyRequest {
-    /** Null on public endpoints and while the key has not been read. */
+    /** The caller; null on public endpoints, and before the key has been read. */
     caller: Caller | null
-    /** How the answer is rendered; null: in the API's own form. */
+    /** The compatibility mode of the answer; null: the API's own form. */
     compat: CompatMode | null
-    /** For the audit record: the entity of the call. */
+    /** The entity of the call, for the audit record. */
     entity: string | null
     stalled: boolean
     span: Span | null
-    /** The trace of the work that the call causes: its span, else what the caller sent. */
+    /** The trace of work that the call causes: its own span, else the trace context of the caller. */
     readonly traceContext: string | null
   }
 }
@@ -169,7 +169,7 @@ export function buildServer(deps: ServerDependencies): App {
     : undefined
 
   closeIdleConnectionsAtEnd(app)
-  // Node knows the address of a connection that has ended only where it was asked before.
+  // Node knows the address of an ended connection only if it was read before.
   app.server.on('connection', (socket) => void socket.remoteAddress)
   // By default Node answers an unknown expectation with a bare 417.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
@@ -214,7 +214,7 @@ export function buildServer(deps: ServerDependencies): App {
     const isForm = declared.doc?.form !== undefined
     checkBodyHeaders(request.headers, isForm)
     if (isForm || declared.streams) return
-    // A body of unknown length may be as long as it can.
+    // A body of unknown length may be as long as the limit.
     const length = request.headers['content-length']
     const bytes = Math.min(Number(length ?? JSON_BYTES_MAX), bodyLimit)
     const memory = bytes > JSON_BYTES_MAX ? largeBodies : bodies
@@ -235,7 +235,7 @@ export function buildServer(deps: ServerDependencies): App {
 
   const unknownPlans = new Set<string>()
 
-  /** `access` is null where there is no endpoint: then the key is read for the record only. */
+  /** Authenticates and counts a call; without an endpoint (`access` null), the key is read only for the record. */
   async function admit(request: FastifyRequest, reply: FastifyReply, access: Access | null): Promise<void> {
     const compat = compatOfHeader(request.headers)
     request.compat = compat ?? null
@@ -258,11 +258,11 @@ export function buildServer(deps: ServerDependencies): App {
     if (access !== null) authorize(request.caller, access)
   }
 
-  /** Throws rate_limit_exceeded. */
+  /** Counts a call of a caller. Throws rate_limit_exceeded. */
   async function countCall({ key_id, project_id }: Caller, reply: FastifyReply): Promise<void> {
     keyUses.note(key_id)
     const ofKey = await keyLimit?.count(key_id)
-    // A call that is refused for its key is not counted for its project.
+    // A call that exceeds its key's limit is not counted for its project.
     const ofProject = ofKey?.apiError ? undefined : await projectLimit?.count(project_id)
     const status = tighter(ofKey, ofProject)
     if (!status) return
@@ -270,11 +270,11 @@ export function buildServer(deps: ServerDependencies): App {
     if (status.apiError) throw status.apiError
   }
 
-  /** A key wins over what a proxy says, that over a token, and all of them over the cookie of a session. */
+  /** The caller: from a key first, then the proxy's person, a token, or the cookie of a session. */
   async function callerFrom({ headers, method, raw }: FastifyRequest): Promise<Caller> {
     const { authorization } = headers
     const session = authorization === undefined ? consoleTokenOf(headers.cookie) : null
-    // Proxies send words of their own in the header of keys.
+    // Proxies may put their own values into the Authorization header.
     const person = namedKey(authorization) === null ? proxyIdentity?.personOf(raw) : undefined
     let caller: Caller
     if (person && (session === null || proxyIdentity?.isMember(person)))
@@ -283,7 +283,7 @@ export function buildServer(deps: ServerDependencies): App {
       const token = jwtIdentity && tokenOf(authorization)
       if (!jwtIdentity || !token) return await authenticate(store.read, region, authorization)
       const { caller, entity } = await jwtIdentity.authenticate(token)
-      // As the header that the caller may send; Node has headers as Latin-1.
+      // Set like the header of a caller, which Node decodes as Latin-1.
       if (entity !== null) headers['x-service-entity'] ??= Buffer.from(entity).toString('latin1')
       return caller
     } else caller = await authenticateSession(store.read, session, clock.now())
@@ -293,12 +293,12 @@ export function buildServer(deps: ServerDependencies): App {
 
   app.addHook('onSend', async (request, reply, payload) => {
     const recorded = record(request, reply, payload)
-    // Where a store is unavailable the call has changed nothing, and its caller has waited long enough.
+    // While a store is unavailable, the call has changed nothing, and its caller has waited long enough.
     if (reply.statusCode !== UNAVAILABLE) await recorded
     return payload
   })
 
-  /** Calls of public endpoints are recorded only if they failed. Never rejects. */
+  /** Records a call, on public endpoints only if it failed. Never rejects. */
   async function record(request: FastifyRequest, reply: FastifyReply, payload: unknown): Promise<void> {
     const { id, method, caller } = request
     const { statusCode: status } = reply
@@ -329,7 +329,7 @@ export function buildServer(deps: ServerDependencies): App {
         traceparent: callerTrace(request),
       })
     } catch (error) {
-      // The work is done, so the caller gets the response even though it could not be recorded.
+      // The work is done, so the caller gets the response although it could not be recorded.
       request.log.error({ err: error }, 'the call could not be recorded')
     }
   }
@@ -367,7 +367,7 @@ export function buildServer(deps: ServerDependencies): App {
   })
 
   app.setErrorHandler((error, request, reply) => {
-    // Fastify would close the connection where a body is wrong, before its sender has read that it is: `drain` reads the rest.
+    // Fastify would close the connection before the sender has read the error: `drain` reads the rest of the body.
     if (reply.hasHeader('connection')) reply.removeHeader('connection')
     return sendError(error, request, reply)
   })
@@ -392,7 +392,7 @@ export function buildServer(deps: ServerDependencies): App {
   return app
 }
 
-/** Calls are logged by the hooks above; this logs answers whose beginning was sent, and that then break off. */
+/** Logs answers that break off after their first byte; the hooks above log calls. */
 class CallLog extends LogController {
   override streamError(err: Error & { code?: string }, request: FastifyRequest): void {
     const hasCallerLeft = err.code === 'ERR_STREAM_PREMATURE_CLOSE'
@@ -400,7 +400,7 @@ class CallLog extends LogController {
   }
 }
 
-/** In place of Fastify's own compilers, which are not used and would be loaded. */
+/** Replaces Fastify's own compilers, which are not used and would be loaded. */
 function noDefault(): never {
   throw new Error('the server has compilers of its own')
 }
@@ -429,8 +429,8 @@ function hasBody({ headers }: FastifyRequest): boolean {
 }
 
 /**
- * A URL whose path cannot be decoded is routed with its percent signs escaped, so that the call is authenticated,
- * counted and recorded like every other before it is rejected.
+ * Whether the path of a URL cannot be decoded. It is then routed with its percent signs escaped, so that the call is
+ * authenticated, counted and recorded like every other before it is rejected.
  */
 function hasBrokenEncoding(url: string): boolean {
   const path = url.split('?', 1)[0] ?? ''
@@ -443,7 +443,7 @@ function hasBrokenEncoding(url: string): boolean {
   }
 }
 
-/** A URL that the router can read: the same one, unless it is broken. */
+/** The URL to route, with percent signs escaped if it cannot be decoded. */
 function routableUrl(url: string): string {
   return hasBrokenEncoding(url) ? url.replaceAll('%', '%25') : url
 }
@@ -452,7 +452,7 @@ function callerTrace({ headers }: FastifyRequest): string | null {
   return parseTraceparent(headers.traceparent)
 }
 
-/** Reads the trace context of each call, and gives calls with a key a span. Comes before the hooks that may end a call. */
+/** Reads the trace context of each call, and gives calls with a key a span. Its hooks have to be the first. */
 function traceCalls(app: App, tracing: Tracing | undefined, clock: Clock): void {
   app.decorateRequest('span', null)
   app.decorateRequest('traceContext', {

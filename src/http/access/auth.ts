@@ -12,10 +12,10 @@ import type { Reader, Store } from '../../store/store.ts'
 import type { Access } from '../route.ts'
 import { type Caller, callerOfKey } from './caller.ts'
 
-/** Compared against if there is no such key, so that the time does not reveal it. */
+/** The hash that is compared if there is no such key, so that the time does not reveal it. */
 const NO_KEY_SHA256 = '0'.repeat(64)
 
-/** `header` is the Authorization header. Throws invalid_api_key. */
+/** The caller of an API key. `header`: the Authorization header. Throws invalid_api_key. */
 export async function authenticate(db: Reader, region: string, header: string | undefined): Promise<Caller> {
   const parsed = parseApiKey(bearerOf(header))
   if (parsed?.region !== region) throw new ApiError('invalid_api_key')
@@ -25,10 +25,10 @@ export async function authenticate(db: Reader, region: string, header: string | 
   return callerOfKey(key, null)
 }
 
-/** Reads of keys that have not begun. */
+/** The queued reads of keys, by ID. */
 const waitingReads = new WeakMap<Reader, Map<string, ReturnType<typeof readKey>>>()
 
-/** The same as readKey. The read begins after this call, so it has everything that was committed before. */
+/** Reads a key together with other calls. The read begins after this call, so it sees all that was committed before. */
 async function readShared(db: Reader, id: string): ReturnType<typeof readKey> {
   const waiting = waitingReads.get(db) ?? new Map<string, ReturnType<typeof readKey>>()
   waitingReads.set(db, waiting)
@@ -44,7 +44,7 @@ async function readShared(db: Reader, id: string): ReturnType<typeof readKey> {
 
 const SESSION_ENDED = 'The session has ended. Sign in again with an API key.'
 
-/** `token_sha256` comes from the console's cookie. Throws invalid_api_key. */
+/** The caller of a console session. `token_sha256` comes from the session's cookie. Throws invalid_api_key. */
 export async function authenticateSession(db: Reader, token_sha256: string, now: number): Promise<Caller> {
   const key = await readConsoleSession(db, token_sha256, now)
   if (!key || key.revoked_at !== null) throw new ApiError('invalid_api_key', SESSION_ENDED)
@@ -74,7 +74,7 @@ export function authorize(caller: Caller, access: Access): void {
 const NAME = 'offpeak_console'
 const HEADER = 'x-offpeak-console'
 
-/** The hash of the token in a Cookie header; null where there is none. */
+/** The hash of the session token in a Cookie header; null where there is none. */
 export function consoleTokenOf(cookies: string | undefined): string | null {
   for (const cookie of (cookies ?? '').split(';')) {
     const [name, value = ''] = cookie.trim().split('=', 2)
@@ -85,13 +85,13 @@ export function consoleTokenOf(cookies: string | undefined): string | null {
 
 type Headers = FastifyRequest['headers']
 
-/** The value of Set-Cookie. Over TLS, which only the browser knows of, the cookie is never sent without it. */
+/** The value of Set-Cookie for a session. Over TLS, which the browser's origin shows, it is Secure. */
 export function setConsoleCookie(token: string, maxAgeS: number, { origin }: Headers): string {
   const secure = origin?.startsWith('https://') ? '; Secure' : ''
   return `${NAME}=${token}; Path=/; Max-Age=${maxAgeS}; HttpOnly; SameSite=Strict${secure}`
 }
 
-/** Throws cross_site_request. */
+/** Requires the header that other origins cannot set. Throws cross_site_request. */
 export function requireConsoleHeader(headers: Headers): void {
   if (headers[HEADER] !== '1') throw new ApiError('cross_site_request')
 }
@@ -99,7 +99,7 @@ export function requireConsoleHeader(headers: Headers): void {
 // When each key was used last, to about a minute: one write a minute and key, which no call waits for.
 
 const EVERY_MS = 60_000
-/** Keys of which this process remembers when it noted them. */
+/** The number of keys whose last recorded use this process remembers. */
 const KEYS_MAX = 10_000
 
 export class KeyUses {
@@ -117,7 +117,7 @@ export class KeyUses {
     const before = this.#noted.get(id)
     if (before !== undefined && at - before < EVERY_MS) return
     this.#noted.set(id, at)
-    // It is noted again in a minute: a database that does not answer loses nothing that matters.
+    // The use is recorded again in a minute, so a failed write loses nothing important.
     this.#writes.add({ id, at }).catch(() => {})
   }
 }

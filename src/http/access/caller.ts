@@ -19,19 +19,19 @@ export interface Caller {
   plan: string
   key_id: string
   scopes: ReadonlySet<Scope>
-  /** How its answers are rendered, where a call does not say. */
+  /** The compatibility mode of answers, where a call has none of its own; null: the API's own form. */
   compat: CompatMode | null
-  /** How long content of its batches is kept, where the key says so. */
+  /** The retention of content in the caller's batches; null: the plan's. */
   retention: Retention | null
-  /** When the session of the console ends that the call was made in (Unix ms); null for a call with a key. */
+  /** The end of the caller's console session (Unix ms); null for a call with a key. */
   session_expires: number | null
-  /** Who made the call, where a trusted proxy says so; else null. */
+  /** The person that a trusted proxy names; else null. */
   person: string | null
-  /** Of a call with a token: until when it is valid (Unix ms), and the rows that would revoke it; else null. */
+  /** The token of the call: its end (Unix ms), and the rows that would revoke it; null for other calls. */
   token: { expires: number; revoked_by: readonly string[] } | null
 }
 
-/** `session_expires`: null without a session of the console. */
+/** The caller with a key's project and scopes. `session_expires`: null without a console session. */
 export function callerOfKey(key: KeyWithProject, session_expires: number | null): Caller {
   return {
     project_id: key.project_id,
@@ -48,7 +48,7 @@ export function callerOfKey(key: KeyWithProject, session_expires: number | null)
   }
 }
 
-/** Every endpoint that is not public has one. */
+/** The caller of a call; every endpoint that is not public has one. */
 export function callerOf({ caller }: Pick<FastifyRequest, 'caller'>): Caller {
   assert(caller, 'a public endpoint has no caller')
   return caller
@@ -56,7 +56,7 @@ export function callerOf({ caller }: Pick<FastifyRequest, 'caller'>): Caller {
 
 const PLAN_RETRY_S = 5
 
-/** Throws service_unavailable where this process does not know the plan: another one may, during a rollout. */
+/** The plan of a caller. Throws service_unavailable for a plan that only other processes know, during a rollout. */
 export function planOf(plans: ReadonlyMap<string, Plan>, caller: Caller): Plan {
   const plan = plans.get(caller.plan)
   if (!plan)
@@ -81,7 +81,7 @@ export function quotaHolder(
 // In which form a call is answered: the header says, else the key.
 
 const HEADER = 'X-Offpeak-Compat'
-/** The API's own form, for a call with a key that has another one. */
+/** The header's value for the API's own form, for a call whose key has another one. */
 const OWN = 'none'
 
 export const CompatHeader = Type.Object({
@@ -92,7 +92,7 @@ export const CompatHeader = Type.Object({
   ),
 })
 
-/** Undefined without the header. Throws invalid_request. */
+/** The compatibility mode in the header; undefined without the header. Throws invalid_request. */
 export function compatOfHeader(headers: NodeJS.Dict<string | string[]>): CompatMode | null | undefined {
   const value = headers[HEADER.toLowerCase()]
   if (value === undefined) return undefined
@@ -102,7 +102,7 @@ export function compatOfHeader(headers: NodeJS.Dict<string | string[]>): CompatM
   throw invalidParam(HEADER, `The header ${HEADER} must be ${known}.`)
 }
 
-/** How objects are rendered. */
+/** The form in which objects are shown. */
 export interface View {
   region: string
   compat: CompatMode | null
@@ -116,7 +116,7 @@ export function viewOf({ compat }: Pick<FastifyRequest, 'compat'>, region: strin
 // OpenAI under `/openai`, the key in the header `api-key`, and a version of the API in the query. Anthropic's have the key in
 // the header `x-api-key`, and say in the query whether they are of the beta.
 
-/** Only what these clients call. All other endpoints are under `/v1` alone, where a proxy may close them. */
+/** The paths of Azure's clients. Other endpoints are only under `/v1`, where a proxy may close them. */
 const AZURE_PATH =
   /^\/openai(?:\/v1|\/deployments\/[^/?]+)?(\/(?:files|uploads|batches|models|chat|completions|embeddings|responses)(?:\/[^?]*)?)(?:\?(.*))?$/
 
@@ -124,7 +124,7 @@ export function isAzurePath(url: string): boolean {
   return AZURE_PATH.test(url)
 }
 
-/** The URL to route. Of a call in another form, the headers become those of OpenAI's clients. */
+/** The URL to route. Headers of other clients are converted to those of OpenAI's clients. */
 export function urlOfCall({ url = '/', headers }: Pick<IncomingMessage, 'url' | 'headers'>): string {
   if (isMessagesPath(url)) {
     takeKey(headers, 'x-api-key')

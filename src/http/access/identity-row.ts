@@ -9,18 +9,18 @@ import type { Store } from '../../store/store.ts'
 import { type Caller, callerOfKey } from './caller.ts'
 
 export interface VouchedIdentity {
-  /** The name of its project, which is made where there is none. */
+  /** The name of the project, which is created where it does not exist. */
   project: string
   name: string
-  /** Of the token; null for a person. */
+  /** The issuer of the token; null for a person. */
   issuer: string | null
   scopes: readonly Scope[]
 }
 
-/** The plan of a project that its first identity makes. */
+/** The plan of a project that its first identity creates. */
 const PLAN = 'payg'
 
-/** Throws invalid_api_key where the identity was revoked. */
+/** The caller of an identity, whose row is created at the first call. Throws invalid_api_key where it was revoked. */
 export async function callerOfIdentity(
   store: Store,
   clock: Clock,
@@ -38,6 +38,6 @@ export async function callerOfIdentity(
   }
   if (row === undefined || row.revoked_at !== null)
     throw new ApiError('invalid_api_key', `The access of ${name} to the project was revoked.`)
-  // Not those of the row: another call of the same identity may just have put its own there.
+  // The row's scopes may come from a concurrent call of the same identity.
   return callerOfKey({ ...row, scopes }, null)
 }

@@ -17,7 +17,7 @@ import type { Store } from '../../store/store.ts'
 import type { Caller } from './caller.ts'
 import { callerOfIdentity } from './identity-row.ts'
 
-/** Where an issuer shows the keys that verify its tokens: one of the two. */
+/** The place of an issuer's public keys: one of the two. */
 export interface KeySetPlace {
   jwks_url: string | null
   jwks_file: string | null
@@ -26,23 +26,23 @@ export interface KeySetPlace {
 /** The configuration of tokens. */
 export interface JwtRules extends KeySetPlace {
   issuer: string
-  /** A token is for one of these. */
+  /** The accepted audiences of a token. */
   audience: readonly string[]
-  /** Claims; `a.b` is also the member `b` of the claim `a`. */
+  /** The claims with project, scopes and entity; `a.b` may also be the member `b` of the claim `a`. */
   project: string
   scopes: string | null
   entity: string | null
 }
 
-/** Signatures that only the issuer can make: no `none`, and no HMAC, whose key would be the public one. */
+/** The accepted algorithms: no `none`, and no HMAC, whose key would be the public one. */
 const ALGORITHMS = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA']
-/** How far the issuer's clock may be from ours. */
+/** The largest skew between the issuer's clock and ours, in seconds. */
 const SKEW_S = 60
-/** How old keys get before they are read again: so long an issuer's withdrawn key is accepted. */
+/** The age in ms at which keys are read again: a withdrawn key is accepted until then. */
 const FRESH_MS = 5 * 60_000
-/** The time between two reads, whatever keys tokens name and whether the reads fail. */
+/** The shortest time in ms between two reads, whatever keys tokens name and whether reads fail. */
 const REREAD_MS = 10_000
-/** So long keys go on to be used when they cannot be read again. */
+/** The age in ms up to which keys are used while they cannot be read again. */
 const KEPT_MS = 24 * 3_600_000
 const TIMEOUT_MS = 5_000
 const KEY_SET_BYTES_MAX = 1024 * 1024
@@ -61,7 +61,7 @@ export class JwtIdentity {
   readonly #clock: Clock
   readonly #keys: IssuerKeys
 
-  /** `unread` is told of each time that the keys cannot be read. */
+  /** Prepares authentication by tokens. `unread` gets the error of each failed read of the keys. */
   constructor(rules: JwtRules, store: Store, clock: Clock, unread: (error: unknown) => void) {
     this.#rules = rules
     this.#store = store
@@ -69,7 +69,7 @@ export class JwtIdentity {
     this.#keys = new IssuerKeys(rules, clock, unread)
   }
 
-  /** Throws invalid_api_key, unknown_project, and service_unavailable while the issuer's keys cannot be read. */
+  /** The caller of a token. Throws invalid_api_key, unknown_project, and service_unavailable without keys. */
   async authenticate(token: string): Promise<{ caller: Caller; entity: string | null }> {
     const claims = await this.#verified(token)
     const { issuer, scopes, entity } = this.#rules
@@ -113,7 +113,7 @@ export class JwtIdentity {
       if (error instanceof errors.JOSEAlgNotAllowed)
         throw rejected(`its algorithm is none of ${ALGORITHMS.join(', ')}`)
       if (error instanceof errors.JWKSNoMatchingKey) throw rejected('its issuer shows no key for it (`kid`)')
-      // jose throws a TypeError for a key that is too short or of another kind.
+      // jose throws a TypeError for a key that is too short or of another type.
       if (error instanceof errors.JOSEError || error instanceof TypeError)
         throw rejected('its signature is wrong, or it is no signed JWT')
       throw error
@@ -147,7 +147,7 @@ function rejected(why: string): ApiError {
   return new ApiError('invalid_api_key', `The token is not accepted: ${why}.`)
 }
 
-/** The claim of this name, which may itself have dots, else the member of a claim. */
+/** The claim with this name, which may contain dots, else the member of a claim. */
 function claimAt(claims: Record<string, unknown>, path: string): unknown {
   if (Object.hasOwn(claims, path)) return claims[path]
   for (let dot = path.indexOf('.'); dot > 0; dot = path.indexOf('.', dot + 1)) {
@@ -164,13 +164,13 @@ function textsIn(value: unknown): string[] {
   return values.filter((one) => typeof one === 'string' && one !== '').map(String)
 }
 
-/** OAuth writes scopes in one text with spaces between. Names that are no scopes of ours are for others. */
+/** The known scopes in a claim. OAuth writes scopes in one text with spaces between; other names are ignored. */
 function scopesIn(value: unknown): Scope[] {
   const names = new Set(textsIn(value).flatMap((one) => one.split(' ')))
   return SCOPES.filter((scope) => names.has(scope))
 }
 
-/** The keys of an issuer: read when the first token comes, again when they are old, or when a token names another one. */
+/** The keys of an issuer, read at the first token, and again when they are old or a token names an unknown key. */
 class IssuerKeys {
   readonly #place: KeySetPlace
   readonly #clock: Clock
@@ -198,7 +198,7 @@ class IssuerKeys {
     }
   }
 
-  /** A clock that was set back makes everything old. */
+  /** The age of a time in ms; infinite after the clock was set back. */
   #age(time: number): number {
     const age = this.#clock.now() - time
     return age < 0 ? Number.POSITIVE_INFINITY : age
@@ -210,7 +210,7 @@ class IssuerKeys {
     throw new ApiError('service_unavailable', message, {}, REREAD_MS / 1000)
   }
 
-  /** Calls at the same time share a read. Does nothing where the last one was just now. */
+  /** Reads the keys once for concurrent calls. Does nothing within REREAD_MS of the last read. */
   #read(): Promise<void> {
     if (this.#reading) return this.#reading
     if (this.#triedAt !== undefined && this.#age(this.#triedAt) < REREAD_MS) return Promise.resolve()
@@ -232,7 +232,7 @@ class IssuerKeys {
   }
 }
 
-/** A JSON Web Key Set (RFC 7517, section 5). Throws an Error that says why there is none. */
+/** Reads a JSON Web Key Set (RFC 7517, section 5). Throws an Error with the reason if there is none. */
 export async function readKeySet({ jwks_url, jwks_file }: KeySetPlace): Promise<string> {
   const text = jwks_url === null ? await readFile(jwks_file ?? '', 'utf8') : await fetched(jwks_url)
   const problem = keySetProblem(text)

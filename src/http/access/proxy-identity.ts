@@ -9,20 +9,20 @@ import type { Store } from '../../store/store.ts'
 import type { Caller } from './caller.ts'
 import { callerOfIdentity } from './identity-row.ts'
 
-/** The configuration of the proxy. */
+/** The configuration of the sign-in proxy. */
 export interface SignInProxy {
-  /** The header that names the person, and the one that lists the groups; in lower case. */
+  /** The headers with the person and the groups, in lower case. */
   header: string
   groups_header: string | null
-  /** Addresses and networks (CIDR) that the proxy connects from. */
+  /** The addresses and networks (CIDR) of the proxy. */
   from: readonly string[]
-  /** By name; `*`: everybody. The first one that a person is in counts. */
+  /** The groups by name; `*`: every person. The first group of a person counts. */
   groups: ReadonlyMap<string, { project: string; scopes: readonly Scope[] | null }>
-  /** Where the browser goes to sign out; null: nowhere. */
+  /** The URL for signing out; null: none. */
   sign_out: string | null
 }
 
-/** A request as it came, before anything is read into it. */
+/** A request before its headers are changed. */
 interface Received {
   socket: { remoteAddress?: string | undefined }
   headersDistinct: NodeJS.Dict<string[]>
@@ -35,7 +35,7 @@ interface Person {
 
 const EVERYBODY = '*'
 const NAME_CHARACTERS_MAX = 200
-/** Nothing that hides or reorders text, and no list of several names. */
+/** A name without characters that hide or reorder text, and without separators of lists. */
 const NAME = /^[^\p{C}\p{Zl}\p{Zp},;]+$/u
 
 export class ProxyIdentity {
@@ -61,8 +61,8 @@ export class ProxyIdentity {
   }
 
   /**
-   * Null where the request does not come from the proxy, or the proxy names no person, or more than one, or a header comes
-   * twice: one of the two may be the browser's own.
+   * The person of a request; null where the request is not from the proxy, the proxy names no person or more than one,
+   * or a header occurs twice: one of the two may be the browser's.
    */
   personOf({ socket, headersDistinct }: Received): Person | null {
     const address = socket.remoteAddress ?? ''
@@ -81,7 +81,7 @@ export class ProxyIdentity {
     return this.#groupOf(person) !== undefined
   }
 
-  /** Throws missing_scope where the person is in no group, and invalid_api_key where the person was revoked. */
+  /** The caller of a person. Throws missing_scope without a group, and invalid_api_key for a revoked person. */
   async authenticate(person: Person): Promise<Caller> {
     const { name } = person
     const group = this.#groupOf(person)
@@ -99,7 +99,7 @@ export class ProxyIdentity {
   }
 }
 
-/** Each time that the header is given, trimmed; Node reads the bytes of headers as Latin-1. */
+/** The trimmed values of a header; Node decodes the bytes of headers as Latin-1. */
 function textsOf(headers: NodeJS.Dict<string[]>, name: string): string[] {
   return (headers[name] ?? []).map((value) => Buffer.from(value, 'latin1').toString().trim())
 }

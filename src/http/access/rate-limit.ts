@@ -9,29 +9,29 @@ import { type Bucket, takeCalls } from '../../store/calls.ts'
 import type { Store } from '../../store/store.ts'
 
 const MINUTE_MS = 60_000
-/** The share of the remaining calls that one portion takes. */
+/** The share of the remaining calls in one portion. */
 const PORTION_SHARE = 0.05
-/** How soon an empty bucket is read again. */
+/** The time in ms after which an empty bucket is read again. */
 const RECHECK_MS = 50
 
 interface RateLimitStatus {
   headers: Record<string, string>
-  /** Undefined while calls are left. */
+  /** The error of the call; undefined while calls are left. */
   apiError: ApiError | undefined
 }
 
-/** The calls that this process has taken for a key or a project; times on this process's clock, Unix ms. */
+/** The calls leased from the bucket of a key or a project; times on this process's clock, Unix ms. */
 interface Portion {
-  /** The calls left, which expire at `ends`. */
+  /** The number of calls left, which expire at `ends`. */
   left: number
   ends: number
-  /** When the bucket will be full if no more calls are taken. */
+  /** The time when the bucket will be full if no more calls are leased. */
   fullAt: number
-  /** The bucket was empty: it is not read again before this. */
+  /** The time before which an empty bucket is not read again. */
   empty_until: number
 }
 
-/** Whose calls are counted together. */
+/** The owner of the calls that are counted together. */
 export type Counted = 'key' | 'project'
 
 export class RateLimit {
@@ -60,7 +60,7 @@ export class RateLimit {
     for (;;) {
       const now = this.#clock.now()
       const known = this.#portions.get(holder)
-      // One from a clock that was set back since is taken anew.
+      // A portion from before the clock was set back is replaced.
       const portion = known && known.ends - now <= MINUTE_MS ? known : undefined
       if (portion && portion.left > 0 && now < portion.ends) {
         portion.left--
@@ -71,7 +71,7 @@ export class RateLimit {
     }
   }
 
-  /** Concurrent calls of one holder wait for the same portion. */
+  /** Leases a portion, once for concurrent calls of one holder. */
   #take(holder: string, in_bucket: number): Promise<void> {
     const running = this.#taking.get(holder)
     if (running) return running
@@ -92,7 +92,7 @@ export class RateLimit {
     this.#forgetEnded(now)
   }
 
-  /** Removes from memory what is not used. */
+  /** Removes expired portions from memory. */
   #forgetEnded(now: number): void {
     if (now < this.#forgetAt) return
     this.#forgetAt = now + MINUTE_MS
@@ -104,7 +104,7 @@ export class RateLimit {
     return Math.max(0, calls_max - Math.ceil((Math.max(0, fullAt - now) * 1000) / interval_us))
   }
 
-  /** When a bucket that is full at `fullAt` has its first call. */
+  /** The time when a bucket that is full at `fullAt` has its first call. */
   #nextCallAt(fullAt: number): number {
     const { calls_max, interval_us } = this.#bucket
     return fullAt - ((calls_max - 1) * interval_us) / 1000
@@ -130,7 +130,7 @@ export class RateLimit {
   }
 }
 
-/** The one of two limits that count a call to report: an error, else the one with the fewest calls left. */
+/** The status to report of two limits that count a call: an error, else the one with fewer calls left. */
 export function tighter(
   a: RateLimitStatus | undefined,
   b: RateLimitStatus | undefined,

@@ -8,15 +8,15 @@ import type { App } from '../route.ts'
 
 interface GracefulShutdownOptions {
   clock: Clock
-  /** How long calls are still accepted after /readyz answers 503. */
+  /** The time in ms for which calls are still accepted after /readyz answers 503. */
   delay_ms: number
-  /** How long calls in flight may take after that. */
+  /** The time in ms for calls in flight after that. */
   drain_ms: number
 }
 
-/** /readyz counts as polled if it was called within this time. */
+/** The time in ms within which a call of /readyz counts as polling. */
 const LOOKED_WITHIN_MS = 60_000
-/** How often connections are looked at while the server closes. */
+/** The interval in ms at which connections are checked while the server closes. */
 const IDLE_LOOK_MS = 50
 
 export class GracefulShutdown {
@@ -32,7 +32,7 @@ export class GracefulShutdown {
     return this.#going
   }
 
-  /** Call this before the server listens. */
+  /** Adds the hooks; to be called before the server listens. */
   watch(app: App): void {
     app.addHook('onSend', async (_request, reply, payload) => {
       if (this.#going) reply.header('connection', 'close')
@@ -45,7 +45,7 @@ export class GracefulShutdown {
     this.#looked_at = this.#options.clock.now()
   }
 
-  /** Resolves when the server is closed, with the number of connections that were closed before their call was done. */
+  /** Shuts down. Resolves when the server is closed, with the number of connections closed during a call. */
   async go(app: App): Promise<number> {
     const { clock, delay_ms, drain_ms } = this.#options
     this.#going = true
@@ -63,8 +63,8 @@ export class GracefulShutdown {
 }
 
 /**
- * Lets connections without a call keep the server from closing no longer than a moment: those that were not told to close
- * with their last answer, and those that clients have opened in advance, which Node does not count as idle.
+ * Closes connections without a call soon after the server closes: those whose last answer did not announce it, and
+ * those that clients have opened in advance, which Node does not count as idle.
  */
 export function closeIdleConnectionsAtEnd(app: App): void {
   const unused = new Set<Socket>()

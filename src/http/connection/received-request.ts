@@ -10,7 +10,7 @@ import { http } from '../../domain/http-module.ts'
 export class ReceivedRequest extends http.IncomingMessage {
   readonly #connection: Socket
   readonly #sizes = new PieceSizes()
-  /** Pieces that the reader has not taken yet, in one. */
+  /** The pieces that the reader has not received yet, in one buffer. */
   readonly #tail = new GrowingBytes()
   #isTiny = false
 
@@ -19,7 +19,7 @@ export class ReceivedRequest extends http.IncomingMessage {
     this.#connection = socket
   }
 
-  /** Called by the parser of HTTP. What a reader has left unread is dropped. */
+  /** Receives a piece from the parser of HTTP. Bytes that a reader has left unread are dropped. */
   override push(piece: Buffer | null): boolean {
     if (piece === null) {
       this.#passTail()
@@ -37,7 +37,7 @@ export class ReceivedRequest extends http.IncomingMessage {
     }
     if (this.#tail.length === 0) {
       if (piece.length > SMALL_BYTES_MAX) return super.push(piece)
-      // Pieces that come together are passed on together. A reader that is behind asks for them by `read`.
+      // Pieces of one turn are passed on together. A slower reader requests them by `read`.
       if (this.readableLength === 0) process.nextTick(() => this.#passTail())
     }
     this.#tail.add(piece)
@@ -57,10 +57,10 @@ export class ReceivedRequest extends http.IncomingMessage {
       super._destroy(error, done)
       return
     }
-    // The rest is read and dropped. Of tiny pieces even that takes too long: they stay with their sender.
+    // The rest is read and dropped, but tiny pieces, which take too long even then, stay with their sender.
     if (this.#isTiny) this.socket.pause()
     else super._read(0)
-    // Without a reader there is nobody to tell; a later one finds it in `errored`.
+    // Without a reader there is no listener; a later reader finds the error in `errored`.
     done(this.listenerCount('error') > 0 ? error : null)
   }
 
@@ -70,8 +70,8 @@ export class ReceivedRequest extends http.IncomingMessage {
 }
 
 /**
- * Lets Node's parser pass over the rest of the bytes that it has read: to be told of 10,000 tiny pieces takes it ten times
- * as long. Where Node has no such parser, the pieces are dropped one by one.
+ * Makes Node's parser skip the rest of the bytes that it has read: a callback for each of 10,000 tiny pieces takes ten
+ * times as long. Where Node has no such parser, the pieces are dropped one by one.
  */
 function skipBodies(socket: IncomingMessage['socket']): void {
   const parser: unknown = Reflect.get(socket, 'parser')
@@ -79,12 +79,12 @@ function skipBodies(socket: IncomingMessage['socket']): void {
   for (const [key, value] of Object.entries(parser))
     if (typeof value === 'function' && value.name === 'parserOnBody') {
       Reflect.set(parser, key, null)
-      // It has passed over them by then, and later serves other connections.
+      // The parser has skipped the bytes by then, and later serves other connections.
       process.nextTick(() => Reflect.set(parser, key, value))
     }
 }
 
-/** Calls `act` when the whole body of `raw` has come, whoever reads it, or its connection has ended. */
+/** Calls `act` when the body of `raw` is complete, whoever reads it, or its connection has ended. */
 export function onceReceived(raw: IncomingMessage, act: () => void): void {
   const { socket } = raw
   const over = (): void => {

@@ -9,7 +9,7 @@ import { http } from '../../domain/http-module.ts'
 import { errorHeaders, responseHeaders } from '../response/send-error.ts'
 import { onceReceived } from './received-request.ts'
 
-/** An error of Node's HTTP parser (`clientError`) as an ApiError; null if the connection is closed. */
+/** Converts an error of Node's HTTP parser (`clientError`) to an ApiError; null if the connection is closed. */
 export function errorOfBrokenHttp(error: Error & { code?: string }): ApiError | null {
   switch (error.code) {
     case 'ECONNRESET':
@@ -49,7 +49,7 @@ export function sendErrorOnSocket(socket: Socket, apiError: ApiError, request_id
 
 const DRAIN_MS_MAX = 10_000
 
-/** Call this after the response was sent. */
+/** Discards the rest of a request; to be called after the response was sent. */
 export function drain(raw: IncomingMessage, clock: Clock): void {
   const { socket } = raw
   if (raw.complete || socket.destroyed) return
@@ -64,16 +64,16 @@ export function drain(raw: IncomingMessage, clock: Clock): void {
 }
 
 /**
- * Ends request bodies that arrive too slowly. A body may be large, so there is no deadline for the whole, but each
- * window of time must bring a minimum of bytes.
+ * The slowest pace of a request body. A body may be large, so there is no deadline for the whole, but each window of
+ * time must bring a minimum of bytes.
  */
 interface Pace {
   window_ms: number
-  /** The least bytes per window, unless bytes that have arrived wait for the server. */
+  /** The least bytes per window, unless received bytes wait for the server. */
   bytes_min: number
 }
 
-/** Calls `onStall` once if the body of `raw` arrives too slowly. Ends when the body is complete or the connection closed. */
+/** Calls `onStall` once if the body of `raw` arrives too slowly. Ends with the body or its connection. */
 export function watchSender(raw: IncomingMessage, clock: Clock, pace: Pace, onStall: () => void): void {
   let seen = raw.socket.bytesRead
   let cancel = (): void => {}

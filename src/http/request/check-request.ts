@@ -16,15 +16,15 @@ import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
 
 // A body that cannot be read correctly gets a 415 that says how to send it.
 
-/** The length of `{}`, `null` or blanks. */
+/** The longest body in bytes that counts as empty: `{}`, `null` or blanks. */
 const EMPTY_BODY_BYTES = 4
-/** JSON requests are small; uploads, and lines that come with a batch, have limits of their own. */
+/** The largest JSON body in bytes; uploads, and lines with a batch, have their own limits. */
 export const JSON_BYTES_MAX = 1024 * 1024
 const UNKNOWN_LENGTH =
   'The request body is larger than 1 MiB, and its length was not announced. Send it with `Content-Length`.'
 const UTF_8 = ['utf-8', 'utf8', 'us-ascii']
 
-/** `form`: the endpoint takes `multipart/form-data`, not JSON. Throws unsupported_media_type. */
+/** Checks the content headers. `form`: the body must be a form, not JSON. Throws unsupported_media_type. */
 export function checkBodyHeaders(headers: IncomingHttpHeaders, form: boolean): void {
   const encoding = headers['content-encoding']?.trim().toLowerCase() ?? ''
   const accepted = form ? ['', 'identity', 'gzip', 'zstd'] : ['', 'identity']
@@ -44,7 +44,7 @@ export function checkBodyHeaders(headers: IncomingHttpHeaders, form: boolean): v
       refuseMedia(`The charset "${clipped(charset)}" is not supported. Send the body as UTF-8.`)
   }
   const isForm = type.toLowerCase() === 'multipart/form-data'
-  // Its parser would leave nothing of the body.
+  // The parser of forms would consume the body.
   if (isForm && !form)
     refuseMedia('This body is `multipart/form-data`. Send it as JSON, with `Content-Type: application/json`.')
   if (form && !isForm) {
@@ -56,8 +56,8 @@ export function checkBodyHeaders(headers: IncomingHttpHeaders, form: boolean): v
 }
 
 /**
- * For endpoints that take no body, to which some clients send an empty one all the same. `body` is the parsed body;
- * with GET it is not read. Throws invalid_request.
+ * Checks a call of an endpoint without a body, to which some clients send an empty one. `body` is the parsed body; with
+ * GET it is not read. Throws invalid_request.
  */
 export function checkNoBody({ 'content-length': length }: IncomingHttpHeaders, body: unknown): void {
   const [field] = typeof body === 'object' && body !== null ? Object.keys(body) : []
@@ -82,7 +82,7 @@ function clipped(text: string): string {
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-/** Throws payload_too_large for more than the endpoint takes, and for more than 1 MiB of unknown length. */
+/** Reads JSON. Throws payload_too_large above the endpoint's limit, and for more than 1 MiB of unknown length. */
 export async function readJson(request: FastifyRequest, body: Readable): Promise<unknown> {
   const { bodyLimit, config } = request.routeOptions
   const { declared } = config
@@ -151,7 +151,7 @@ export const checkShape: FastifySchemaCompiler<unknown> = ({ schema, httpPart })
   }
 }
 
-/** Replaces an ID that no database can store by one that is not found. */
+/** Replaces an ID that no database can store by an unknown one. */
 function storablePath(params: unknown): unknown {
   if (typeof params !== 'object' || params === null) return params
   return Object.fromEntries(
@@ -162,12 +162,12 @@ function storablePath(params: unknown): unknown {
   )
 }
 
-/** Fields and items of a body. To check or describe many takes much longer than to read them: shapes compare items. */
+/** The most fields in a body: checking takes much longer than reading, since shapes compare items. */
 const FIELDS_MAX = 2_000
-/** The most parts that an upload has. */
+/** The most items in a body's lists: as many as the parts of an upload. */
 const ITEMS_MAX = 10_000
 
-/** The error of the first string (or key) that no database can store, of nesting that is too deep, or of too many members. */
+/** The error for the first string or key that no database can store, for deep nesting, or for too many members. */
 function textFault(value: unknown, path: readonly string[], seen = { fields: 0, items: 0 }): ApiError | null {
   if (typeof value === 'string') {
     const why = unstorable(value)
@@ -246,7 +246,7 @@ function withNumbers(query: unknown, integers: readonly string[]): unknown {
 const WRAPPERS = ['additionalProperties', 'propertyNames', 'anyOf']
 const SHOWN_CHARACTERS_MAX = 60
 
-/** `whole` names the value that was checked: "The request body". */
+/** Describes the first error. `whole` names the checked value: "The request body". */
 function describeMismatch(
   errors: readonly TLocalizedValidationError[],
   value: unknown,
@@ -315,7 +315,7 @@ function named(type: string | string[]): string[] {
   return [type].flat().map((name) => names[name] ?? name)
 }
 
-/** A JSON pointer (RFC 6901) as its steps. */
+/** The steps of a JSON pointer (RFC 6901). */
 function path(pointer: string): string[] {
   return pointer
     .split('/')

@@ -8,18 +8,18 @@ import { ApiError } from '../../domain/errors.ts'
 import type { Announced } from '../../intake/incoming.ts'
 import type { FormPart } from '../../intake/upload.ts'
 
-/** The form around a file: fields, boundaries, headers. */
+/** The most bytes of a form beside its file: fields, boundaries, headers. */
 const FORM_BYTES_MAX = 1024 * 1024
-/** 8 MiB, the largest window that a recipient has to support (RFC 9659). */
+/** The largest zstd window, 8 MiB, that a recipient has to support (RFC 9659). */
 const ZSTD_WINDOW_LOG_MAX = 23
 
-/** Throws payload_too_large where the body is longer, by its own account. `file_bytes_max`: of its file. */
+/** Throws payload_too_large by the announced length of a form. `file_bytes_max`: the limit of its file. */
 export function checkFormLength(request: FastifyRequest, file_bytes_max: number, param: string): void {
   if (Number(request.headers['content-length'] ?? 0) > file_bytes_max + FORM_BYTES_MAX)
     throw tooLarge(file_bytes_max, param)
 }
 
-/** The properties of the form that its headers announce. */
+/** The size and compression of a form by its headers. */
 export function announcedForm({ headers }: Pick<FastifyRequest, 'headers'>): Announced {
   const encoding = encodingOf(headers)
   // The size of a compressed body is not known before it is read.
@@ -27,15 +27,15 @@ export function announcedForm({ headers }: Pick<FastifyRequest, 'headers'>): Ann
   return { bytes, zstd: encoding === 'zstd' }
 }
 
-/** Throws invalid_multipart for a form that is malformed or incomplete. */
+/** Reads the parts of a form. Throws invalid_multipart for a malformed or incomplete form. */
 export async function* formOf(
   request: FastifyRequest,
   file_bytes_max: number,
   param: string,
 ): AsyncGenerator<FormPart> {
-  // It may have been refused while its key was read.
+  // The call may have been rejected while its key was read.
   if (request.raw.errored) throw request.raw.errored
-  // The size of the file is bounded where it is received; here it may be anything.
+  // The file's receiver limits its size; the parser does not.
   const limits = { fileSize: Number.MAX_SAFE_INTEGER, fieldSize: 64 * 1024, fields: 50, files: 2, parts: 60 }
   try {
     for await (const part of decoded(request, file_bytes_max, param).parts({ limits })) {
@@ -60,7 +60,7 @@ function broken(error: unknown): ApiError {
   return new ApiError('invalid_multipart', `The multipart form is malformed or incomplete${reason}.`)
 }
 
-/** The request, its body decompressed: the parser of forms reads `raw` alone. */
+/** The request with a decompressed body: the parser of forms reads only `raw`. */
 function decoded(request: FastifyRequest, file_bytes_max: number, param: string): FastifyRequest {
   const encoding = encodingOf(request.headers)
   if (encoding === null) return request
@@ -69,7 +69,7 @@ function decoded(request: FastifyRequest, file_bytes_max: number, param: string)
       ? createGunzip()
       : createZstdDecompress({ params: { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG_MAX } })
   const bound = bounded(file_bytes_max, param)
-  // The reader of `bound` sees the error.
+  // The reader of `bound` gets the error.
   const body: Readable = pipeline(request.raw, decoder, bound, () => {})
   const raw = Object.assign(body, { headers: request.headers }) satisfies Pick<IncomingMessage, 'headers'>
   return Object.create(request, { raw: { value: raw } })
@@ -89,7 +89,7 @@ function tooLarge(file_bytes_max: number, param: string): ApiError {
   return new ApiError('payload_too_large', `The ${param} is larger than ${file_bytes_max} bytes.`, { param })
 }
 
-/** Other encodings were refused before the body was read. */
+/** The compression of a body; other encodings were rejected before the body was read. */
 function encodingOf(headers: FastifyRequest['headers']): 'gzip' | 'zstd' | null {
   const encoding = headers['content-encoding']?.trim().toLowerCase()
   return encoding === 'gzip' || encoding === 'zstd' ? encoding : null

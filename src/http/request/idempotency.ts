@@ -24,10 +24,10 @@ export const KEPT_MS = 25 * 3_600_000
 export const KEYLESS_KEPT_MS = 10 * 60_000
 const KEY_CHARACTERS_MAX = 255
 const IN_PROGRESS_RETRY_S = 1
-/** The beginning of keys of calls that come without one: no header value begins with a space. */
+/** The prefix of keys of calls without a key: no header value begins with a space. */
 const KEYLESS_BEGINNING = ' '
 
-/** The endpoints that share keys: the same key on another endpoint is a different request. */
+/** The endpoints with idempotency; each has its own keys. */
 const ROUTES = [
   'POST /v1/batches',
   'POST /v1/files',
@@ -57,7 +57,7 @@ export const IdempotencyHeaders = Type.Object({
 interface Terms {
   key: string | null
   implicit: boolean
-  /** The client library marks this call as a retry. */
+  /** Whether the client library marks the call as a retry. */
   resent: boolean
 }
 
@@ -66,11 +66,11 @@ export interface IdempotentCall {
   request_id: string
   route: (typeof ROUTES)[number]
   headers: NodeJS.Dict<string | string[]>
-  /** The parameters that two equal calls share, beside route and entity header: plain and shallow. */
+  /** The parameters that equal calls share, beside route and entity header: plain and shallow. */
   request: object
 }
 
-/** `body`: as IdempotentCall.request. */
+/** Describes an idempotent call. `body`: the parameters that equal calls share. */
 export function idempotentCall(
   request: FastifyRequest,
   route: IdempotentCall['route'],
@@ -81,13 +81,13 @@ export function idempotentCall(
 }
 
 export interface IdempotentResponse {
-  /** JSON, byte for byte as it was or will be sent. */
+  /** The JSON of the response, byte for byte as sent or to be sent. */
   text: string
   status: number
   replayed: boolean
 }
 
-/** The answer may be that of an earlier call. */
+/** Sends the response of a call, or of the earlier call that it repeats. */
 export function sendOnce(reply: FastifyReply, { text, status, replayed }: IdempotentResponse): FastifyReply {
   if (replayed) reply.header('idempotency-replayed', 'true')
   return reply.code(status).type('application/json; charset=utf-8').send(text)
@@ -96,7 +96,7 @@ export function sendOnce(reply: FastifyReply, { text, status, replayed }: Idempo
 export class Idempotency {
   readonly #store: Pick<Store, 'read' | 'write'>
   readonly #clock: Clock
-  /** The calls that this process is running. */
+  /** The running calls of this process. */
   readonly #running = new Map<string, number>()
 
   constructor(store: Pick<Store, 'read' | 'write'>, clock: Clock) {
@@ -105,8 +105,8 @@ export class Idempotency {
   }
 
   /**
-   * Runs `perform` in a transaction, unless an earlier call has. `around` runs that transaction and may do slow work
-   * before it, which is not done again for a retry; retries get idempotency_in_progress meanwhile. Throws idempotency_key_reused,
+   * Runs `perform` in a transaction, unless an earlier call has. `around` runs that transaction, after slow work that
+   * is not repeated for a retry; retries get idempotency_in_progress meanwhile. Throws idempotency_key_reused,
    * idempotency_in_progress, idempotency_cache_not_requested, and invalid_request for invalid headers.
    */
   async once(
@@ -120,8 +120,8 @@ export class Idempotency {
   }
 
   /**
-   * The same for calls that are performed together with others of their project: `perform` has their answers stored in the
-   * transaction that does their work (storeTogether), and returns that of this call.
+   * Runs a call together with others of its project, unless it is a repeated one: `perform` stores their answers in the
+   * transaction of their work (storeTogether), and returns that of this call.
    */
   async together(
     call: IdempotentCall,
@@ -133,7 +133,7 @@ export class Idempotency {
     })
   }
 
-  /** `mayRepeat`: whether an equal call may have come before, in another process. */
+  /** Runs `perform`, unless the call repeats another. `mayRepeat`: another process may have run an equal call. */
   async #unlessRepeated(
     call: IdempotentCall,
     perform: (key: CallKey, mayRepeat: boolean) => Promise<IdempotentResponse>,
@@ -162,7 +162,7 @@ export class Idempotency {
     }
   }
 
-  /** The answer to an earlier call with the same Idempotency-Key, whatever it was; null where there was none. */
+  /** The answer to an earlier call with the same key, whatever its parameters; null where there was none. */
   async earlierAnswer({ project_id, headers }: Pick<IdempotentCall, 'project_id' | 'headers'>) {
     const { key } = termsOf(headers)
     if (key === null) return null
@@ -205,7 +205,7 @@ function inProgress(): ApiError {
   return new ApiError('idempotency_in_progress', undefined, {}, IN_PROGRESS_RETRY_S)
 }
 
-/** Stores the answers of calls that are performed together. Throws idempotency_in_progress where another call has a key. */
+/** Stores the answers of calls that run together. Throws idempotency_in_progress where another call has a key. */
 export async function storeTogether(
   tx: Writer,
   calls: readonly { key: CallKey; status: number; response: string }[],
@@ -226,12 +226,12 @@ function repeated(first: IdempotencyRow, fingerprint: string, { implicit }: Term
   return { text: first.response, status: first.status, replayed: true }
 }
 
-/** Call this before a long body is read. Throws invalid_request. */
+/** Whether a call has a key; to be checked before a long body is read. Throws invalid_request. */
 export function hasIdempotencyKey(headers: IdempotentCall['headers']): boolean {
   return termsOf(headers).key !== null
 }
 
-/** For endpoints that create objects without supporting Idempotency-Key. Throws invalid_request. */
+/** Rejects a key at endpoints that create objects without idempotency. Throws invalid_request. */
 export function refuseIdempotencyKey(headers: IdempotentCall['headers']): void {
   for (const name of ['Idempotency-Key', 'Idempotency-Mode'])
     if (headers[name.toLowerCase()] !== undefined)
@@ -256,7 +256,7 @@ function fingerprintOf({ route, headers, request }: IdempotentCall): string {
   return createHash('sha256').update(JSON.stringify(what)).digest('hex')
 }
 
-/** Canonical JSON: independent of the order of keys; null and absent are the same. */
+/** Sorts a value into canonical JSON: independent of the order of keys; null and absent are the same. */
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted)
   if (typeof value !== 'object' || value === null) return value
@@ -268,7 +268,7 @@ function sorted(value: unknown): unknown {
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-/** The value of a header that may be given once, with 1 to `charactersMax` characters; null when it is absent. */
+/** The value of a header that may occur once, with 1 to `charactersMax` characters; null when it is absent. */
 export function headerText(
   headers: NodeJS.Dict<string | string[]>,
   name: string,

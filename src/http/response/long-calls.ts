@@ -11,13 +11,13 @@ import type { QuotaHolder } from '../../intake/check-quota.ts'
 import { type Fetch, recordFetch } from '../../lifecycle/fetched-results.ts'
 import type { BatchRow } from '../../store/schema.ts'
 
-/** Runs `act` once the answer has been sent or its caller has left; a caller may have left before. */
+/** Runs `act` once the answer has been sent or the caller has disconnected, also if that is past. */
 export function whenClosed(answer: ServerResponse, act: () => void): void {
   if (answer.destroyed) act()
   else answer.once('close', act)
 }
 
-/** The signal aborts when the connection ends; then this throws invalid_request. */
+/** Runs `act` with a signal that aborts when the connection ends; then throws invalid_request. */
 export async function whileConnected<T>(
   request: FastifyRequest,
   act: (signal: AbortSignal) => Promise<T>,
@@ -31,7 +31,7 @@ function callerLeft(): ApiError {
   return new ApiError('invalid_request', 'The connection ended before the request was complete.')
 }
 
-/** The signal aborts when the connection ends. */
+/** Runs `act` with a signal that aborts when the connection ends. */
 export async function untilDisconnected<T>(
   { raw: { socket } }: FastifyRequest,
   act: (signal: AbortSignal) => Promise<T>,
@@ -53,7 +53,7 @@ export async function untilDisconnected<T>(
 
 const WAITING_MAX = 512
 const WAITING_PER_PROJECT_MAX = 64
-/** Between two polls. What takes long may be noticed later: by a quarter of the time that it has taken. */
+/** The bounds in ms, and the share of the time waited, of the interval between two polls. */
 const POLL_MS_MIN = 5
 const POLL_MS_MAX = 1_000
 const POLL_SHARE = 1 / 4
@@ -101,7 +101,7 @@ export class WaitingCalls {
   }
 }
 
-/** Counts results as fetched when all of the answer that brings them has been sent. */
+/** Counts results as fetched when their whole answer has been sent. */
 export function whenSent(
   request: FastifyRequest,
   { raw }: FastifyReply,
@@ -123,9 +123,9 @@ export function whenSent(
 // at a time: another call waits for a few pieces, however many tables a project reads. A read without a reader takes no
 // turns.
 
-/** Each holds some MiB, and a slow reader may hold it for long. */
+/** The limits of open reads: each takes some MiB, and a slow reader may keep it for long. */
 const OPEN: QueueBounds = { atOnce: 64, perProject: 4, waitingMax: 100 }
-/** More would not be faster: they share a thread. */
+/** The limits of reads that work at once: they share a thread. */
 const WORKING: QueueBounds = { atOnce: 4, perProject: 2 }
 const RETRY_S = 5
 
@@ -133,7 +133,7 @@ export class HeavyReads {
   readonly #open = new ProjectQueue(OPEN)
   readonly #working = new ProjectQueue(WORKING)
 
-  /** Waits until the project may open one more; it is open until the answer has been sent, or its caller has left. */
+  /** Waits until the project may open a read, which ends when the answer is sent or the caller disconnects. */
   async open(project_id: string, answer: ServerResponse): Promise<HeavyRead> {
     const left = new AbortController()
     const leave = (): void =>
@@ -152,7 +152,7 @@ export class HeavyReads {
 }
 
 export class HeavyRead {
-  /** Aborts when the answer has been sent, or its caller has left. */
+  /** Aborts when the answer has been sent, or the caller has disconnected. */
   readonly closed: AbortSignal
   readonly #working: ProjectQueue
   readonly #project_id: string
@@ -174,7 +174,7 @@ export class HeavyRead {
     }
   }
 
-  /** Within a turn: waits for what works elsewhere, while others have theirs. */
+  /** Releases the turn during `act`, which works elsewhere; to be called within a turn. */
   async outside<T>(act: () => Promise<T>): Promise<T> {
     this.#endTurn()
     const result = await act()
@@ -182,12 +182,12 @@ export class HeavyRead {
     return result
   }
 
-  /** `pieces` as the body of an answer, each read in its turn. */
+  /** Streams `pieces` as the body of an answer, each read in its turn. */
   stream(pieces: AsyncIterable<Buffer>): Readable {
     return Readable.from(this.inTurns(pieces), { objectMode: false })
   }
 
-  /** `pieces`, each read in its turn. */
+  /** Yields `pieces`, each read in its turn. */
   async *inTurns<T>(pieces: AsyncIterable<T>): AsyncGenerator<T> {
     const iterator = pieces[Symbol.asyncIterator]()
     try {
@@ -202,7 +202,7 @@ export class HeavyRead {
   }
 
   async #begin(): Promise<void> {
-    // SQLite answers at once: without this no other call would be served between two pieces.
+    // SQLite answers at once: without this, no other call would be served between two pieces.
     await new Promise((resolve) => setImmediate(resolve))
     this.#endTurn = await this.#working.enter(this.#project_id, this.closed)
   }
@@ -210,12 +210,12 @@ export class HeavyRead {
 
 const SLOT_RETRY_S = 1
 
-/** Slots of one API process for each project, bounded by a quota of its plan and by its share of the process. */
+/** The slots of one API process for each project, limited by a quota of its plan and by its share of the process. */
 export class ProjectSlots {
   readonly #quota: QuotaName
   readonly #slots: SharedSlots
 
-  /** `max`: for all projects together. */
+  /** Creates the slots. `max`: for all projects together. */
   constructor(quota: QuotaName, max: number) {
     this.#quota = quota
     this.#slots = new SharedSlots(max)

@@ -5,7 +5,7 @@ import { ApiError, ERRORS, openaiError } from '../../domain/errors.ts'
 import { DatabaseDamaged, DatabaseFailure, DatabaseFull } from '../../store/store.ts'
 import { isMessagesPath, messagesError } from '../../wire/message-batch.ts'
 
-/** The one error with a header of its own. */
+/** The error of a wrong method, the only error with its own header. */
 export class MethodNotAllowed extends ApiError {
   readonly allow: string
   constructor(allowed: readonly string[]) {
@@ -30,7 +30,7 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
     request.log.error({ err: error }, 'a request failed, since a store is unavailable')
   else if (apiError !== error && apiError.code === 'content_damaged')
     request.log.error({ err: error }, 'a request failed, since stored content is damaged')
-  // Without a content type, a QUERY is refused before its path is looked up.
+  // Fastify rejects a QUERY without a content type before it looks up the path.
   if (apiError.code === 'method_not_allowed' && !(apiError instanceof MethodNotAllowed))
     apiError = new MethodNotAllowed(request.server.routeTable.methodsOf(request.url.split('?', 1)[0] ?? ''))
   for (const name of OF_CONTENT) reply.removeHeader(name)
@@ -58,12 +58,12 @@ const STORE_RETRY_S = 5
 const STORES_FULL =
   'The storage of the service is full: nothing can be stored until its operator frees space; its log names the disk.'
 
-/** Fastify's own errors, by their code. */
+/** The errors for Fastify's error codes. */
 const FASTIFY: Record<string, () => ApiError> = {
   FST_ERR_CTP_BODY_TOO_LARGE: () => new ApiError('payload_too_large'),
   FST_ERR_CTP_INVALID_MEDIA_TYPE: () =>
     new ApiError('unsupported_media_type', 'Send the body as JSON, with `Content-Type: application/json`.'),
-  // Fastify rejects this method before it looks at the path; no endpoint has it.
+  // Fastify rejects this method before it looks up the path; no endpoint has it.
   FST_ERR_ROUTE_MISSING_CONTENT_TYPE: () => new ApiError('method_not_allowed', 'No path supports QUERY.'),
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
     new ApiError('invalid_request', 'The length of the body differs from Content-Length.'),
@@ -71,7 +71,7 @@ const FASTIFY: Record<string, () => ApiError> = {
   FST_ERR_MAX_PARAM_LENGTH: () => new ApiError('unknown_endpoint'),
 }
 
-/** The error for the caller; undefined for an internal error, which must be logged. */
+/** Converts an exception to the caller's error; undefined for an internal error, which must be logged. */
 function apiErrorOf(error: unknown): ApiError | undefined {
   if (error instanceof ApiError) return error
   if (error instanceof DatabaseDamaged) return undefined
@@ -93,11 +93,11 @@ function apiErrorOf(error: unknown): ApiError | undefined {
   return undefined
 }
 
-/** Statuses that clients retry by themselves, unless an error says that a retry cannot succeed. */
+/** Statuses on which clients retry, unless a header says that a retry cannot succeed. */
 const RETRIED_BY_CLIENTS = [408, 409, 429, 500]
 
 export function errorHeaders(apiError: ApiError, status = apiError.status): Record<string, string> {
-  // Only limit errors are translated.
+  // Only errors about limits are translated.
   const headers: Record<string, string> = {
     'content-language': apiError.language,
     vary: 'accept-language',
@@ -123,7 +123,7 @@ export function responseHeaders({ id, url }: Pick<FastifyRequest, 'id' | 'url'>)
   }
 }
 
-/** The content security policy of a page: all of it comes from here. `styles`: sources of styles beside that. */
+/** The content security policy of a page, which allows only this origin. `styles`: further sources of styles. */
 export function pagePolicy(styles = ''): string {
   return [
     "default-src 'none'",
@@ -137,7 +137,7 @@ export function pagePolicy(styles = ''): string {
   ].join('; ')
 }
 
-/** A filename in a header (RFC 6266): in ASCII for old clients, and exact for the others. */
+/** The header for a filename (RFC 6266): in ASCII for old clients, and exact for others. */
 export function attachment(filename: string): string {
   const plain = filename.replace(/[^\x20-\x7e]|["\\%]/g, '_')
   const exact = encodeURIComponent(filename).replace(

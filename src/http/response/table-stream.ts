@@ -7,14 +7,14 @@ export const TABLE_TYPES = { csv: 'text/csv; charset=utf-8', parquet: PARQUET } 
 
 export interface TableOrder {
   format: keyof typeof TABLE_TYPES
-  /** CSV that a spreadsheet opens as it is meant. */
+  /** Whether CSV is written for spreadsheets. */
   spreadsheet: boolean
 }
 
-/** Smaller than in a file: many tables may be written at once, and other calls wait for each group. */
+/** The size of a row group, smaller than in files: other calls wait while a group is written. */
 const PARQUET_GROUP = { rows: 2_000, characters: 1024 * 1024 }
 
-/** `write` writes the rows and ends the table. A piece is sent each time that it yields, be it an empty one. */
+/** Yields a table in pieces, perhaps empty, whenever `write` yields; `write` writes the rows and ends the table. */
 export async function* tablePieces(
   columns: readonly Column[],
   order: TableOrder,
@@ -36,7 +36,7 @@ async function writerOf(
   columns: readonly Column[],
   { format, spreadsheet }: TableOrder,
 ): Promise<TableWriter> {
-  // The libraries are loaded when needed.
+  // Each library is loaded when needed.
   if (format === 'parquet')
     return (await import('../../tables/parquet-writer.ts')).writeParquet(sink, columns, PARQUET_GROUP)
   const { writeCsv } = await import('../../tables/csv-writer.ts')

@@ -17,7 +17,7 @@ import { addLimit, newLimitRow, showLimit } from './limits.ts'
 import { planNamed } from './projects.ts'
 import { newWebhook, showWebhook, webhookChange } from './webhooks.ts'
 
-/** Ends the transaction of a dry run. */
+/** The error that rolls back the transaction of a dry run. */
 class TakenBack extends Error {}
 
 export function applyRoute(app: App, deps: RouteDependencies): void {

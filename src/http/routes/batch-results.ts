@@ -60,7 +60,7 @@ export function batchResultsRoute(app: App, { store, sealed, clock, reads }: Rou
       }
       const order = { after, limit, part, contiguous: contiguous === 'true' }
       const page = await read.turn(() => readFinished(ports, batch.id, order))
-      // A person who looks at results in the console has not fetched them.
+      // Results that a person sees in the console do not count as fetched.
       if ((isEnded || order.contiguous) && session_expires === null)
         sent({ part, unit: 'lines', range: [after, isEnded && !page.hasMore ? TO_END : page.nextAfter] })
       reply.headers({
@@ -75,7 +75,7 @@ export function batchResultsRoute(app: App, { store, sealed, clock, reads }: Rou
   })
 }
 
-/** Throws content_not_kept where results that are asked for have been destroyed. */
+/** Throws content_not_kept where requested results have been destroyed. */
 async function checkKept(
   { db, now }: ReadPorts,
   { project_id, output_file_id, error_file_id }: BatchRow,
@@ -90,7 +90,8 @@ interface TablePorts extends ReadPorts {
 }
 
 /**
- * The columns are those of `formOfAnswers`. Yields when some rows were read, be it an empty piece. Checks end when the read is closed.
+ * Streams results as a table with the columns of `formOfAnswers`. Yields after some rows, perhaps an empty piece.
+ * Checks end with the read.
  */
 export async function* readResultsTable(
   { checks, ...ports }: TablePorts,
@@ -118,7 +119,7 @@ export async function* readResultsTable(
   }
 }
 
-/** The first line of the input; null once it was deleted. */
+/** Reads the first line of the input; null once it was deleted. */
 async function readFirstLine({ db, sealed, now }: ReadPorts, batch: BatchRow): Promise<Buffer | null> {
   const content = await readVisibleInput(db, batch, now)
   const { value: chunk } = await chunksOf(db, batch.id).next()

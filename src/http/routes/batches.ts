@@ -46,7 +46,7 @@ const CSV = 'text/csv'
 const CSV_ROWS_PER_PAGE = 500
 const SEARCH_CHARACTERS_MAX = 200
 
-/** A key that may not read results may not have them written elsewhere. */
+/** The scopes for buckets: without reading results, a key may not have them written elsewhere. */
 const BUCKET_SCOPES = { read: ['files:write'], write: ['files:read', 'batches:read'] } as const
 
 export function batchRoutes(
@@ -198,12 +198,12 @@ export function batchRoutes(
   }
 }
 
-/** The batch that a call names, as far as the caller's project can see it. Throws batch_not_found. */
+/** Reads a batch in the caller's project. Throws batch_not_found. */
 export async function visibleBatch(read: Reader, project_id: string, batch_id: string): Promise<BatchRow> {
   return found(await readOwn(read, 'batches', project_id, batch_id), 'batch_not_found')
 }
 
-/** Throws missing_scope, invalid_request and bucket_not_allowed. */
+/** Checks a URL of a bucket. Throws missing_scope, invalid_request and bucket_not_allowed. */
 export function checkPlace(
   buckets: RouteDependencies['buckets'],
   caller: Caller,
@@ -229,7 +229,7 @@ const TIMES = [
   'paused_at',
 ] as const
 
-/** With its progress. */
+/** Shows a batch with its progress. */
 export async function showBatchNow(
   { store, clock, models }: Pick<RouteDependencies, 'store' | 'clock' | 'models'>,
   batch: BatchRow,
@@ -239,7 +239,7 @@ export async function showBatchNow(
   return showBatch(batch, view, batchProgress.get(batch.id))
 }
 
-/** `batchProgress`: for unfinished batches. */
+/** Shows a batch. `batchProgress`: for unfinished batches. */
 export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProgress): BatchObject {
   const created = unixSeconds(batch.created)
   const fileId = (id: string | null): string | null => (id === null ? null : shownFileId(id, view))
@@ -273,8 +273,8 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
 }
 
 /**
- * What clients of OpenAI's API expect otherwise. They do not know `queued`: there, a batch is in progress as soon as its
- * input is validated.
+ * The fields of a batch that differ for clients of OpenAI's API. They do not know `queued`: there, a batch is in
+ * progress as soon as its input is validated.
  */
 function openaiForm({ status, queued_at, in_progress_at, completed_at }: BatchRow): Partial<BatchObject> {
   const begun = queued_at ?? in_progress_at
@@ -286,14 +286,14 @@ function openaiForm({ status, queued_at, in_progress_at, completed_at }: BatchRo
   }
 }
 
-/** The problems of the first lines of a batch in which no line can run; the reasons why lines of an expired one waited. */
+/** The errors of a batch: problems of its first lines if none can run, or why lines of an expired one waited. */
 function showErrors({ status, errors }: BatchRow): BatchObject['errors'] {
   if ((status !== 'failed' && status !== 'expired') || errors === null) return undefined
   const data: unknown = JSON.parse(errors)
   return { object: 'list', data: problems.Check(data) ? data : [] }
 }
 
-/** The model of a batch whose lines name one. */
+/** The model of a batch whose lines all name the same one. */
 function modelOf({ models }: BatchRow): string | undefined {
   const named: unknown = JSON.parse(models ?? '[]')
   return Array.isArray(named) && named.length === 1 ? String(named[0]) : undefined
@@ -350,7 +350,7 @@ const COLUMNS: Readonly<Record<string, (batch: BatchRow) => string | number | nu
   cost_usd: ({ cost_nanos }) => usdLiteral(cost_nanos),
 }
 
-/** Rows with their line breaks, a header first. `list` reads a page of them. */
+/** The rows of the list as CSV, a header first. `list` reads a page of batches. */
 async function* batchesCsv(
   list: (behind?: string) => Promise<Listed<BatchRow>>,
   cursorOf: (batch: BatchRow) => string,

@@ -80,12 +80,12 @@ import { showMessageBatch } from './message-batches.ts'
 import { newWebhook, showWebhook } from './webhooks.ts'
 
 export const ENTITY_CHARACTERS_MAX = 512
-/** Creating a batch of a file with a larger index is expensive: such calls of one project run one after the other. */
+/** The size of a file's index in bytes above which calls of one project create batches one after the other. */
 const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
 const WAIT_MS_MAX = 60_000
-/** Common proxies end calls that they hear nothing of for a minute, some for 50 s: then its caller has no ID. */
+/** The longest wait in ms: common proxies end silent calls after 50 or 60 s, and the caller gets no ID. */
 const SILENT_MS_MAX = 45_000
-/** With the answer to a call that has waited. */
+/** The largest results in bytes that a waiting call returns with the batch. */
 const RESULTS_BYTES_MAX = 1024 * 1024
 const NO_DRY_RUN =
   'A dry run needs a file of lines. Upload them with POST /v1/files, and give its ID as `input_file_id`.'
@@ -114,30 +114,30 @@ const Query = {
 
 interface Made {
   call: IdempotentCall
-  /** The batch as the answer shows it; without it, as a batch of this API. */
+  /** Shows the batch; absent: in the form of this API. */
   show?: (batch: BatchRow) => object
   orderOf: (input_file_id: string) => BatchOrder
   webhook: BatchWebhook | null
-  /** The ID of the file, which may have to be made; it is made once, and not for a repeated call. */
+  /** Creates the input file and returns its ID; called once, and not for a repeated call. */
   input?: () => Promise<string>
-  /** In place of `input`: makes the file in the transaction that makes the batch, which then waits for it. */
+  /** Creates the file in the transaction of the batch, which then waits for it; in place of `input`. */
   insertInput?: (tx: Writer, now: number) => Promise<string>
 }
 
-/** The webhook that is made with a batch. */
+/** The webhook that is created with a batch. */
 interface BatchWebhook {
   row: WebhookRow
-  /** The text of its secret, where the service has made it. */
+  /** The text of the secret, if the service has generated it. */
   secret: string | undefined
 }
 
-/** A batch of lines that are not a file yet. */
+/** A batch whose lines are not in a file yet. */
 interface OfNewFile extends Omit<Made, 'input' | 'call'> {
-  /** A function where the lines have to be stored before it is known whether the call is a repeated one. */
+  /** The call; a function where the lines must be stored before a repeated call can be recognized. */
   call: IdempotentCall | (() => IdempotentCall)
-  /** Whether a problem of a line is told as one of the request of the call that it was. */
+  /** Whether the problem of a line is shown as one of a request in the call. */
   namesRequests?: true
-  /** The size of the file, as far as it is known. */
+  /** The size of the file in bytes, as far as it is known. */
   bytes: number
   storeFile: (
     upload: Omit<Upload, 'form_bytes'>,
@@ -192,7 +192,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       if (table) checkTable(table, body.endpoint)
       const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
       request.entity = entityOf(null, body.metadata, header_entity)
-      // A body that is no file yet is not sent again for a mistake in one line.
+      // After an error in one line, a client does not send a body again that is not a file yet.
       const takesAnyFile =
         body.input_file_id === undefined || table !== undefined || request.compat === 'openai'
       const owner = { ...ownerOf(request, header_entity), takesAnyFile }
@@ -242,7 +242,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     },
   })
 
-  /** The estimated cost of a batch of this file. Throws file_not_found and file_not_processed. */
+  /** Estimates the cost of a batch of a file. Throws file_not_found and file_not_processed. */
   async function estimateOf(
     request: FastifyRequest,
     order: Pick<BatchOrder, 'project_id' | 'input_file_id' | 'start_after' | keyof ProjectionTerms>,
@@ -315,13 +315,13 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
           owner,
           plan,
         )
-      // Mistakes that can be seen at once are told before anything is stored.
+      // Errors that show at once are thrown before anything is stored.
       orderOf(old.input_file_id)
       const terms = {
         call: idempotentCall(request, 'POST /v1/batches/{batch_id}/retry', {
           batch_id: old.id,
           ...request.body,
-          // To leave it out is another call.
+          // A call without results in a bucket is another call.
           ...(place === null && { output_url: false }),
         }),
         orderOf,
@@ -395,7 +395,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     )
   }
 
-  /** Answers with the batch as it is when it has ended, or the time is over. */
+  /** Answers with the batch when it has ended, or when the wait is over. */
   async function sendEnded(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -418,7 +418,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       const text = results === null ? shown : `${shown.slice(0, -1)},"results":[${results}]}`
       return sendOnce(reply, { ...created, text })
     } catch (error) {
-      // The batch has been created all the same.
+      // The batch has been created nevertheless.
       request.log.warn({ err: error, batch_id: id }, 'a batch could not be read while a call waited for it')
       return sendOnce(reply, created)
     }
@@ -429,7 +429,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     return indexBytes > INDEX_BYTES_AT_ONCE_MAX ? await projectQueue.run(project_id, act) : await act()
   }
 
-  /** The result lines of a batch that has ended; null where they are too many, gone, or not for the caller. */
+  /** Reads the result lines of an ended batch; null where they are too many, gone, or not for the caller. */
   async function readResults(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -490,7 +490,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     return webhook === null ? answer : { ...answer, text: withSecret(answer.text, webhook) }
   }
 
-  /** Throws invalid_request, and for a key without the scope. */
+  /** The webhook of an order; throws invalid_request, and missing_scope for a key without the scope. */
   function webhookOf(caller: Caller, order: CreateBatchWebhook | undefined | null): BatchWebhook | null {
     if (order == null) return null
     authorize(caller, ['webhooks:write'])
@@ -499,8 +499,8 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
   }
 
   /**
-   * `source` says what the lines of its file are made of, by a worker; `file` is the one that it is kept as. Where they are
-   * not made in time, the batch waits for them.
+   * Creates a batch whose file a worker makes from `source`; `file` is the stored form. The batch waits for lines that
+   * are not made in time.
    */
   async function createOfMadeFile(
     request: FastifyRequest,
@@ -539,7 +539,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     return answer
   }
 
-  /** The file is deleted if its batch is not created. */
+  /** Stores the lines as a file and creates its batch. The file is deleted if its batch is not created. */
   async function createOfNewFile(request: FastifyRequest, made: OfNewFile): Promise<IdempotentResponse> {
     const caller = callerOf(request)
     const { project_id } = caller
@@ -550,7 +550,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       const stored = file
       if (stored) await store.write((tx) => removeFile(tx, stored, clock.now()))
     }
-    // The lines of a repeated call are stored until they are known to be those of the first.
+    // The lines of a repeated call are stored until they are known to equal those of the first.
     const isRepeated =
       typeof made.call === 'function' &&
       (await idempotency.earlierAnswer({ project_id, headers: request.headers })) !== null
@@ -588,13 +588,13 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
   }
 }
 
-/** The first answer alone shows the secret: it is not stored with what repeated calls get. */
+/** Adds the secret to the first answer only: repeated calls get the stored answer without it. */
 function withSecret(text: string, { secret }: BatchWebhook): string {
   const batch: BatchObject = JSON.parse(text)
   return JSON.stringify({ ...batch, webhook: { ...batch.webhook, secret } })
 }
 
-/** Throws invalid_request. */
+/** Parses a wait to ms. Throws invalid_request. */
 export function waitMs(text: string): number {
   const ms = durationMs(text)
   if (ms !== null && ms <= WAIT_MS_MAX) return ms
@@ -612,7 +612,7 @@ function requestProblem({ line, message, param }: FileProblem): ApiError {
   })
 }
 
-/** `second`: an input that was given beside another one; null: none was given. */
+/** The error for not exactly one input. `second`: an input beside another one; null: none was given. */
 function oneInput(second: string | null): ApiError {
   const message =
     second === null
@@ -621,14 +621,14 @@ function oneInput(second: string | null): ApiError {
   return invalidParam(second ?? 'input_file_id', message)
 }
 
-/** `retention`: that of the key. */
+/** The owner of a batch. `retention`: that of the key. */
 export function ownerOf(request: FastifyRequest, header_entity: string | null) {
   const { project_id, key_id, retention } = callerOf(request)
   const language = negotiateLanguage(request.headers['accept-language'])
   return { project_id, key_id, retention, header_entity, language, traceparent: request.traceContext }
 }
 
-/** A projection as the API shows it. */
+/** Shows a projection of a batch's cost. */
 function showEstimate(
   input_file_id: string,
   projection: BatchProjection,

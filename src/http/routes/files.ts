@@ -56,12 +56,12 @@ const UploadForm = Type.Object(
   { title: 'UploadFile' },
 )
 
-/** Call this in the transaction that creates the file. */
+/** Checks a quota in the transaction that creates the file. */
 type QuotaCheck = (tx: Writer, bytes: number) => Promise<void>
 
 /**
- * Clients of OpenAI's API know IDs of files with a hyphen, and some look for it: `file-…` names the same file as
- * `file_…` wherever an ID is read, and is what those clients are shown.
+ * The prefix of file IDs for clients of OpenAI's API, some of which require a hyphen: `file-…` names the same file as
+ * `file_…` wherever an ID is read, and these clients get it in answers.
  */
 const HYPHENATED = 'file-'
 
@@ -108,7 +108,7 @@ export function fileRoutes(app: App, deps: RouteDependencies): void {
     },
   })
 
-  /** An upload under an Idempotency-Key: the same file sent again creates no second file. */
+  /** Receives an upload with an Idempotency-Key: the same file sent again creates no second file. */
   async function receiveOnce(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -195,7 +195,7 @@ export function showFile(file: FileRow, view: View): FileObject {
     filename: file.filename,
     bytes: file.bytes,
     line_count: file.line_count,
-    // The status that OpenAI's clients know for a file that is not yet validated.
+    // OpenAI's status for a file that is not yet validated.
     status: view.compat === 'openai' && file.status === 'pending' ? 'uploaded' : file.status,
     status_details: file.status_details ?? (view.compat === 'openai' ? null : undefined),
     errors: file.errors === null ? undefined : fileProblems(file.errors),
@@ -207,7 +207,7 @@ export function showFile(file: FileRow, view: View): FileObject {
   }
 }
 
-/** The ID that a caller means. */
+/** The stored ID of a file's ID in a request. */
 export function fileIdOf(text: string): string {
   const id = text.startsWith(HYPHENATED) ? ID_PREFIXES.file + text.slice(HYPHENATED.length) : text
   return isId('file', id) ? id : text
@@ -217,7 +217,7 @@ export function shownFileId(id: string, { compat }: View): string {
   return compat === 'openai' && isId('file', id) ? HYPHENATED + id.slice(ID_PREFIXES.file.length) : id
 }
 
-/** Why a file is still `pending`. */
+/** The reason why a file is still `pending`. */
 async function fileWaitingReason(
   { read, failing }: Pick<Store, 'read' | 'failing'>,
   file_id: string,
@@ -251,7 +251,7 @@ async function fileWaitingReason(
 
 // GET and HEAD /v1/files/{file_id}/content.
 
-/** Not `application/jsonl`: clients that look for "application/json" at its beginning would parse it. */
+/** The content type of lines; `application/jsonl` begins with "application/json", which some clients would parse. */
 const JSONL = 'application/x-ndjson'
 
 export function fileContentRoute(
@@ -279,7 +279,7 @@ export function fileContentRoute(
       if (file.content_blob === null && file.part === null)
         throw new ApiError('file_not_processed', 'The file has not been fetched from its bucket.')
       const isRendered = request.compat === 'openai' && file.part === 'error'
-      // Lines in OpenAI's form are other bytes than those that are stored.
+      // Lines in OpenAI's form differ from the stored bytes.
       const etag = isRendered ? `"${file.id}-openai"` : `"${file.id}"`
       if (isNamed(etag, request.headers['if-none-match'])) return reply.code(304).header('etag', etag).send()
       reply.headers({

@@ -62,7 +62,7 @@ export function keyRoutes(
         compat,
         retention,
         limit,
-        // A key that may change limits could lift its own.
+        // A key with the right to change limits could remove its own.
         scopes = PROJECT_SCOPES.filter(
           (scope) => caller.scopes.has(scope) && !(limit && scope === 'limits:write'),
         ),
@@ -148,7 +148,7 @@ async function visibleKey(db: Reader, caller: Caller, id: string): Promise<KeyWi
   return row && (row.project_id === caller.project_id || isOperator(caller)) ? row : undefined
 }
 
-/** Throws project_not_found for another project, unless an operator asks. */
+/** Reads the project of a new key. Throws project_not_found for another project, unless an operator asks. */
 async function checkProject(db: Reader, caller: Caller, id: string): Promise<{ name: string; plan: string }> {
   const project =
     id === caller.project_id || isOperator(caller) ? await readRow(db, 'projects', { id }) : undefined

@@ -100,7 +100,7 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
   })
 }
 
-/** Fields that do not apply are left out. */
+/** Shows a limit, without fields that do not apply. */
 export function showLimit(row: LimitRow): LimitObject {
   const { id, scope, subject, model, metric, amount, window, action, description, notify_at, created } = row
   return {
@@ -121,7 +121,7 @@ export function showLimit(row: LimitRow): LimitObject {
   }
 }
 
-/** `newKey`: one that the transaction is about to insert. Throws quota_exceeded, model_not_found, key_not_found, and invalid_request with the parameter that is wrong. */
+/** Creates a limit; `newKey`: for a key not inserted yet. Throws quota_exceeded, not_found, and invalid_request. */
 export async function addLimit(
   tx: Writer,
   { project_id, quotas }: QuotaHolder,
@@ -147,7 +147,7 @@ function unpricedModels({ metric, model }: LimitRow, models: ReadonlyMap<string,
 
 // Checks a request for a limit and converts it to a row.
 
-/** Throws invalid_request with the parameter that is wrong. */
+/** Makes the row of a limit. Throws invalid_request with the parameter. */
 export function newLimitRow(
   request: CreateLimit,
   owner: Pick<LimitRow, 'id' | 'project_id' | 'created'>,
@@ -167,7 +167,7 @@ export function newLimitRow(
   }
 }
 
-/** The changes that the request makes to a limit on `metric`. Throws invalid_request with the parameter that is wrong. */
+/** The changes of a request to a limit on `metric`. Throws invalid_request with the parameter. */
 export function limitChange(request: UpdateLimit, metric: LimitMetric): LimitChange {
   const { amount, action, description, notify_at } = request
   return {
@@ -206,10 +206,10 @@ function named(request: CreateLimit, field: 'model' | (typeof SUBJECTS)[number],
   return name ?? ''
 }
 
-/** The smallest amount above zero. */
+/** The smallest amount above zero in USD. */
 const USD_MIN = 1 / NANOS_PER_USD
 
-/** Nano-dollars, tokens or lines. */
+/** Converts an amount to nano-dollars, tokens or lines. */
 function unitsOf(metric: LimitMetric, amount: number): number {
   if (metric !== 'cost_usd') {
     if (!Number.isSafeInteger(amount))

@@ -27,11 +27,11 @@ import { type App, type RouteDependencies, route } from '../route.ts'
 import { showBatch } from './batches.ts'
 
 const EVENT_STREAM = 'text/event-stream'
-/** So that no proxy takes a silent stream for a broken one. */
+/** The interval in ms of comments in a silent stream, which proxies could close. */
 const KEEP_ALIVE_MS = 15_000
-/** A reader that is this far behind gets what it missed in one event, once it has caught up. */
+/** The unread bytes from which a slow reader gets its missed updates in one event, once it has caught up. */
 const BEHIND_BYTES = 64 * 1024
-/** How many streams one key or session may have. */
+/** The most streams of one key or session. */
 const STREAMS_PER_CALLER_MAX = 16
 const TOO_MANY = `A key or a session may have ${STREAMS_PER_CALLER_MAX} streams of live updates at once. End one of them first.`
 const RETRY_S = 5
@@ -69,7 +69,7 @@ export function liveRoute(
     },
   })
 
-  /** Until the answer has ended. Throws quota_exceeded and service_unavailable. */
+  /** Takes slots until the answer has ended. Throws quota_exceeded and service_unavailable. */
   function takeSlots(request: FastifyRequest, reply: FastifyReply): void {
     const name = sessionOf(request) ?? callerOf(request).key_id
     if (byCaller.used(name) >= STREAMS_PER_CALLER_MAX)
@@ -79,7 +79,7 @@ export function liveRoute(
     if (giveBack) whenClosed(reply.raw, giveBack)
   }
 
-  /** How busy servers are may tell of other projects. */
+  /** Builds an update. Only operators get servers, whose load may reveal other projects. */
   function update(
     batches: BatchObject[],
     { servers, ...others }: LiveUpdate['versions'],
@@ -114,7 +114,7 @@ export function liveRoute(
     })
   }
 
-  /** Whether its caller still has access; asked at each look, for a stream may last for days. */
+  /** Whether the caller still has access; checked at each poll, since a stream may last for days. */
   async function mayGoOn(request: FastifyRequest): Promise<boolean> {
     const session = sessionOf(request)
     try {
@@ -128,13 +128,13 @@ export function liveRoute(
       const key = await readKey(store.read, key_id)
       return key?.revoked_at === null
     } catch (error) {
-      // A database that does not answer just now says nothing of the key.
+      // A database that does not answer now does not end the stream.
       return !(error instanceof ApiError)
     }
   }
 }
 
-/** The session of the console that the call was made in; null for a key, or a person of a proxy. */
+/** The hash of the call's console session; null for a key, or a person of a proxy. */
 function sessionOf(request: FastifyRequest): string | null {
   return callerOf(request).session_expires === null ? null : consoleTokenOf(request.headers.cookie)
 }
@@ -147,20 +147,20 @@ function eventOf(update: LiveUpdate): string {
 // not at all without watchers. Each watcher gets the batches that have changed since its last update.
 
 const TICK_MS = 1000
-/** The newest of more unfinished batches. */
+/** The most unfinished batches that are followed, the newest ones. */
 const BATCHES_MAX = 100
-/** So long a call counts as a change of late: longer than a poll of a caller without a stream. */
+/** The time in ms for which a call counts as a recent change: longer than the poll of a caller without a stream. */
 const CHANGED_MS = 30_000
 const CHANGES_MAX = 100
 
-/** Called after each look, also when nothing has changed. */
+/** Called after each poll, also when nothing has changed. */
 type Watcher = (changed: readonly BatchObject[], versions: LiveUpdate['versions']) => void
 
 interface Project {
   watchers: Set<Watcher>
-  /** The last update about each unfinished batch, by ID. Watchers that come during a look add to it. */
+  /** The last update about each unfinished batch, by ID. New watchers add to it during a poll. */
   readonly told: Map<string, string>
-  /** Batches with greater IDs have not been told of. */
+  /** The greatest ID of the known batches. */
   newest: string
   cancel: () => void
 }
@@ -181,12 +181,12 @@ class LiveFeed {
     this.#options = options
   }
 
-  /** The unfinished batches, newest first. */
+  /** Reads the unfinished batches, newest first. */
   async snapshot(project_id: string): Promise<BatchObject[]> {
     return await this.#show(await listOpenBatches(this.#options.store.read, project_id, BATCHES_MAX))
   }
 
-  /** The versions of all that calls have changed lately, by its name in their paths, and of what no call changes. */
+  /** The versions of resources, by their name in paths of recent calls, and of data that no call changes. */
   async versions(project_id: string): Promise<LiveUpdate['versions']> {
     const { store, clock } = this.#options
     const { rows: calls } = await listHttpRequests(store.read, project_id, {
@@ -206,13 +206,12 @@ class LiveFeed {
   }
 
   /**
-   * Calls `watcher` about once a second with what differs from the snapshot `seen`, until the function that is returned
-   * is called.
+   * Calls `watcher` about once a second with changes since the snapshot `seen`, until the returned function is called.
    */
   watch(project_id: string, seen: readonly BatchObject[], watcher: Watcher): () => void {
     const project = this.#projects.get(project_id) ?? this.#open(project_id)
     project.watchers.add(watcher)
-    // So that one that ends before the next look is told of, too.
+    // A batch that ends before the next poll is reported too.
     for (const batch of seen) project.told.set(batch.id, JSON.stringify(batch))
     return () => {
       project.watchers.delete(watcher)
@@ -223,7 +222,7 @@ class LiveFeed {
   }
 
   #open(project_id: string): Project {
-    // IDs begin with their time: batches that are made from now on have greater ones.
+    // IDs begin with their time: later batches have greater IDs.
     const newest = newId('batch', this.#options.clock.now())
     const project: Project = { watchers: new Set(), told: new Map(), newest, cancel: () => {} }
     this.#projects.set(project_id, project)

@@ -48,7 +48,7 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
         throw new ApiError('cursor_not_found', undefined, {
           param: order === 'desc' ? 'after_id' : 'before_id',
         })
-      // One more than requested, to know whether there are more.
+      // One row more than requested, to know whether the list continues.
       const { rows } = await listMessageBatches(store.read, project_id, { limit: limit + 1, order, behind })
       const page = rows.slice(0, limit)
       if (order === 'asc') page.reverse()
@@ -164,7 +164,7 @@ async function showMessageBatches(
   const files = await readExpiries(db, ended.flatMap(resultFiles))
   return batches.map((batch) => {
     const first = Math.min(...resultFiles(batch).map((id) => files.get(id) ?? now))
-    // Without one of its files, the rest would be taken for all results.
+    // Without one of its files, the other one would be taken for all results.
     const archived_at = first <= now ? first : null
     return showMessageBatch(batch, request, errors.get(batch.id), archived_at)
   })
@@ -174,7 +174,7 @@ function resultFiles({ output_file_id, error_file_id }: BatchRow): string[] {
   return [output_file_id, error_file_id].filter((id) => id !== null)
 }
 
-/** `errors`: how many lines failed with which code. */
+/** Shows a batch in Anthropic's form. `errors`: the numbers of failed lines by code. */
 export function showMessageBatch(
   batch: BatchRow,
   request: FastifyRequest,
@@ -219,7 +219,7 @@ function kindOf(code: string): 'errored' | 'canceled' | 'expired' {
   return code === 'batch_cancelled' || code === 'input_file_deleted' ? 'canceled' : 'errored'
 }
 
-/** The address at which the caller reached the service; a proxy says which it was. Empty where nothing says so. */
+/** The origin at which the caller reached the service, from headers of a proxy or the call; empty where unknown. */
 function originOf({ headers, raw }: FastifyRequest): string {
   const said = (name: string, otherwise: string | undefined): string =>
     String(headers[name] ?? otherwise ?? '')

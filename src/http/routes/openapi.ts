@@ -23,7 +23,7 @@ export function openapiRoute(app: App): void {
   publicRoute(app, 'GET /openapi.json', {
     doc: { operation: 'getOpenapi', summary: 'The OpenAPI document', answer: Type.Unknown() },
     async handler(_request, reply) {
-      // Built at the first call: by then every endpoint is declared.
+      // Built at the first call, when every endpoint is declared.
       text ??= JSON.stringify(openapiDocument(app.routeTable.all))
       return reply.type('application/json; charset=utf-8').send(text)
     },
@@ -50,7 +50,7 @@ export function openapiDocument(routes: readonly Declared[]): Json {
   const described = routes.flatMap((declared) => {
     const { doc, methods: all, url } = declared
     if (doc === null) return []
-    // OpenAPI has no parameter that spans segments: what the wildcard stands for is told as an ordinary one.
+    // OpenAPI has no parameter that spans segments: the wildcard is shown as an ordinary one.
     const path = url.replace(/:(\w+)/g, '{$1}').replace('*', '{model}')
     const methods = all.filter((each) => each !== 'HEAD')
     const { operation, answer } = doc
@@ -142,7 +142,7 @@ function requestBody(body: unknown, { form, rules }: RouteDoc, schemas: Json): J
   return { requestBody: { required, content: { [type]: { schema: hoisted(closed(schema), schemas) } } } }
 }
 
-/** A body with a field that it does not name is refused. */
+/** Closes the objects of a body's schema: undeclared fields are rejected. */
 function closed(schema: unknown): unknown {
   if (!isRecord(schema)) return schema
   if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: schema.anyOf.map(closed) }
@@ -161,7 +161,7 @@ function ruled(schema: unknown, rules: Rules | undefined): unknown {
   return { ...schema, ...whole, properties: Object.fromEntries(entries) }
 }
 
-/** Free text of requests is text that every database stores (domain/text.ts). */
+/** Adds the pattern of storable text to free texts in requests (domain/text.ts). */
 function storable(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(storable)
   if (!isRecord(schema)) return schema
@@ -174,7 +174,7 @@ function storable(schema: unknown): unknown {
   )
 }
 
-/** A body that may be left out is declared as one that may be null. */
+/** Whether a body may be null, which also stands for an omitted body. */
 function allowsNull(schema: unknown): boolean {
   if (!isRecord(schema) || !Array.isArray(schema.anyOf)) return false
   return schema.anyOf.some((part) => isRecord(part) && part.type === 'null')
@@ -195,7 +195,7 @@ function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schema
   })
 }
 
-/** Every error that this endpoint may give: its own, and those that come with what it accepts. */
+/** Every error of an endpoint: its own, and those of its path, access, parameters and body. */
 function codesOf({ url, access, accepts }: Declared, { errors = [], form, headers }: RouteDoc): ErrorCode[] {
   const codes: ErrorCode[] = [
     ...notFoundIn(url),
@@ -244,14 +244,14 @@ function requestIdHeader(): Json {
   return { 'X-Service-Request-Id': { $ref: '#/components/headers/X-Service-Request-Id' } }
 }
 
-/** The shape as plain JSON, in which every part that has a title is told once, among `schemas`. */
+/** The plain JSON of a shape, in which every part with a title is moved to `schemas`. */
 function hoisted(shape: TSchema | unknown, schemas: Json): unknown {
   if (Array.isArray(shape)) return shape.map((part) => hoisted(part, schemas))
   if (!isRecord(shape)) return shape
   const plain = Object.fromEntries(
     Object.entries(shape).map(([name, part]) => [
       name,
-      // Examples are data, whatever they look like.
+      // Examples are data, not schemas.
       name === 'examples' ? part : hoisted(part, schemas),
     ]),
   )
@@ -264,16 +264,16 @@ interface Operation {
   operation: string
   method: string
   path: string
-  /** The shape of its answer. */
+  /** The shape of the operation's answer. */
   answer: unknown
 }
 
 const ID = '$response.body#/id'
 
 /**
- * The links of an endpoint's answer; undefined where it makes no object. The `id` of the object is what its other
- * endpoints take in their path, and the ID of a file what a batch is created with. Generated clients and tests that go
- * through the API step by step follow the links.
+ * The links of an operation's answer; undefined where it creates no object. A link passes the object's `id` to the path
+ * of its other endpoints, and a file's ID to the creation of a batch. Generated clients and tests that call the API
+ * step by step follow the links.
  */
 function linksOf({ method, path, answer }: Operation, all: readonly Operation[]): Json | undefined {
   const made = method === 'POST' && !path.includes('{') ? objectOf(answer) : null
@@ -290,7 +290,7 @@ function linksOf({ method, path, answer }: Operation, all: readonly Operation[])
   return Object.fromEntries([...links, ...batch])
 }
 
-/** The value of `object` in the answer; null where it has none, or no `id`. */
+/** The value of `object` in an answer; null where it has none, or no `id`. */
 function objectOf(shape: unknown): string | null {
   if (!isRecord(shape)) return null
   if (Array.isArray(shape.anyOf)) return shape.anyOf.map(objectOf).find((found) => found !== null) ?? null
@@ -318,7 +318,7 @@ const PAGE = `<!doctype html>
 </html>
 `
 
-/** API keys that are entered on the page are not stored. */
+/** The script of the page, which does not store the API keys entered there. */
 const START = `SwaggerUIBundle({
   url: '/openapi.json',
   dom_id: '#docs',
@@ -330,7 +330,7 @@ const START = `SwaggerUIBundle({
 })
 `
 
-/** Inline styles are allowed because scripts set them. */
+/** The policy of the page; scripts set inline styles. */
 const POLICY = pagePolicy("'unsafe-inline'")
 
 const LIBRARY = [

@@ -87,7 +87,7 @@ export function projectRoutes(app: App, { store, clock, plans }: RouteDependenci
   }
 }
 
-/** Throws invalid_request. */
+/** Checks the name of a plan. Throws invalid_request. */
 export function planNamed(plans: ReadonlyMap<string, Plan>, name: string): string {
   if (plans.has(name)) return name
   const known = [...plans.keys()].map((plan) => `"${plan}"`).join(' or ')

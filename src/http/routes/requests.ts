@@ -46,7 +46,7 @@ const ListQuery = {
   until: time('only calls before.'),
 }
 
-/** Finds and cancels lines by their request IDs; they throw request_not_found. */
+/** Functions that find and cancel lines by their request IDs; they throw request_not_found. */
 export function lineReader({ store, sealed, clock, models, wake }: RouteDependencies) {
   async function placeOf({ project_id }: Caller, id: string): Promise<{ batch: BatchRow; line: number }> {
     const place = parseLineRequestId(id)
@@ -55,7 +55,7 @@ export function lineReader({ store, sealed, clock, models, wake }: RouteDependen
     return { batch, line: place.line }
   }
 
-  /** The record of a line, as text once it has ended. */
+  /** Reads the record of a line: text once it has ended, else an object. */
   async function find(caller: Caller, id: string): Promise<LineRecordText | LineRecord> {
     const { batch, line } = await placeOf(caller, id)
     const now = clock.now()

@@ -40,10 +40,10 @@ import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { CreateHeaders, ENTITY_CHARACTERS_MAX, ownerOf } from './create-batch.ts'
 import { lineReader } from './requests.ts'
 
-/** What a call asks for, once its window is known. */
+/** The order of a call before its window is known. */
 interface Order {
   endpoint: string
-  /** JSON, without line breaks. */
+  /** The request body as JSON, without line breaks. */
   body: Buffer
   custom_id?: string | undefined
   metadata?: Metadata | null | undefined
@@ -260,7 +260,7 @@ function sha256Of(body: Buffer): string {
 // Background responses. Their IDs are those of the requests, with another prefix.
 
 const PREFIX = 'resp_'
-/** Fields that no model server is sent. */
+/** The fields of a call that are not sent to model servers. */
 const OF_THIS_SERVICE = new Names('background', 'background_options', 'store', 'stream')
 
 function requestIdOf(response_id: string): string {
@@ -270,7 +270,7 @@ function requestIdOf(response_id: string): string {
   return id
 }
 
-/** The longest window that is no longer than `wanted`, or else the shortest one; null: the longest of all. */
+/** The longest window within `wanted`, else the shortest one; null: the longest of all. */
 function windowFor(offered: readonly CompletionWindow[], wanted: string | null): CompletionWindow {
   const sorted = offered.toSorted((a, b) => a.ms - b.ms)
   const most = wanted === null ? Number.POSITIVE_INFINITY : (durationMs(wanted) ?? 0)
@@ -303,7 +303,7 @@ function shownResponse({
     id: PREFIX + id.slice(ID_PREFIXES.request.length),
     object: 'response',
     background: true,
-    // A server says of an answer that was cut off that it is incomplete.
+    // Servers mark an answer that was cut off as incomplete.
     status: 'status' in body && body.status === 'incomplete' ? 'incomplete' : STATUSES[status],
     error:
       code === undefined || status === 'cancelled'

@@ -22,7 +22,7 @@ import { between, oneOf, orNull, text } from '../../wire/shape.ts'
 import { Demand, ServiceStatus, Settings } from '../../wire/status.ts'
 import { type App, publicRoute, type RouteDependencies, route } from '../route.ts'
 
-/** How many unfinished batches are looked at, the newest ones. */
+/** The most unfinished batches in the status, the newest ones. */
 const BATCHES_MAX = 1000
 
 type Waiting = ServiceStatus['waiting'][number]
@@ -162,7 +162,7 @@ export function healthRoutes(app: App, { ready, noWorkerSince, version }: RouteD
       errors: ['service_unavailable'],
     },
     async handler({ headers }) {
-      // The command line asks for the version alone.
+      // The command line's call only reads the version.
       if (!(await ready(!headers['user-agent']?.startsWith('offpeak/'))))
         throw new ApiError('service_unavailable', undefined, {}, RETRY_S)
       const since = noWorkerSince?.() ?? null
@@ -171,7 +171,7 @@ export function healthRoutes(app: App, { ready, noWorkerSince, version }: RouteD
   })
 }
 
-/** GET /metrics, in the text format of Prometheus: for operators, since it names servers and amounts. */
+/** Adds GET /metrics, in Prometheus' text format: for operators, since it names servers and amounts. */
 export function metricsRoute(
   app: App,
   { metrics: registry, metrics_elsewhere, clock }: RouteDependencies,
@@ -200,10 +200,10 @@ function showHour(
   }
 }
 
-/** A deadline is no nearer than this: a rate has to be one that servers can have. */
+/** The shortest time to a deadline in seconds, so that the rate is one that servers can have. */
 const DEADLINE_S_MIN = 60
 
-/** `hours` in their order; `ofOne`: the tokens per second of one server; `lines_per_s`: the lines that are answered now. */
+/** Shows the demand of a model by hour. `ofOne`: tokens per second of one server; `lines_per_s`: the current rate. */
 function showDemand(
   model: string,
   hours: readonly HourOfDemand[],

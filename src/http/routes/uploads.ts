@@ -201,7 +201,7 @@ function refuse({ fieldname }: FormPart, why: string): ApiError {
   return invalidParam(param, `\`${param}\` ${why}`)
 }
 
-/** `file`: of a completed upload, while there is one. */
+/** Shows an upload. `file`: that of a completed upload, while it exists. */
 function showUpload(upload: UploadRow, view: View, file?: FileRow): UploadObject {
   return {
     id: upload.id,

@@ -31,7 +31,7 @@ import { attachment } from '../response/send-error.ts'
 import { PARQUET, TABLE_TYPES, tablePieces } from '../response/table-stream.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
-/** For JSON, which is built in memory. */
+/** The most groups of a report in JSON, which is built in memory. */
 const GROUPS_MAX = 10_000
 const HOURS = 24
 const HOURS_MAX = 168
@@ -69,7 +69,7 @@ export function usageRoutes(app: App, { store, clock, reads, models, region }: R
       const pieces = read.inTurns(listUsage(store.read, filter, by))
       if (request.query.format === 'csv') {
         reply.header('content-disposition', attachment('usage.csv'))
-        // Too many groups are an error of the call as long as nothing was sent.
+        // Too many groups are an error only before the first byte is sent.
         const first = by[0] === 'entity' ? [] : await collected(pieces, Number.POSITIVE_INFINITY)
         return reply.type(`${CSV}; charset=utf-8`).send(Readable.from(usageCsv(first, pieces, by)))
       }
@@ -138,7 +138,7 @@ function meanOf(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length
 }
 
-/** Throws invalid_request. */
+/** Collects the groups of a report. Throws invalid_request beyond `max`. */
 async function collected(
   pieces: AsyncIterable<readonly UsageGroupRow[]>,
   max: number,
@@ -193,7 +193,7 @@ const USAGE_RULES = {
 
 type UsageQuery = Static<TObject<typeof UsageQuery>>
 
-/** Throws invalid_request with the parameter's name. */
+/** Reads the query of a report. Throws invalid_request with the parameter's name. */
 function readUsageQuery(project_id: string, query: UsageQuery): { filter: UsageFilter; by: UsageColumn[] } {
   const { entity, entity_type, key, model, start, end, group_by } = query
   const from_day = start === undefined ? undefined : dayFrom('start', start, Math.floor)
@@ -214,17 +214,17 @@ function readUsageQuery(project_id: string, query: UsageQuery): { filter: UsageF
   }
 }
 
-/** A time within a day stands for the whole day, as start and as end. */
+/** Parses a day; a time within a day stands for the whole day, as start and as end. */
 function dayFrom(param: 'start' | 'end', text: string, round: (days: number) => number): number {
   const day = /^\d{1,11}$/.test(text) ? round((Number(text) * 1000) / DAY_MS) : parseDay(text)
   if (day === null || day > LAST_DAY) throw invalidParam(param, `\`${param}\` must be ${DAY_FORM}.`)
   return day
 }
 
-/** The largest time of a Date. */
+/** The last day that a Date can have. */
 const LAST_DAY = dayOf(8.64e15)
 
-/** In the order of the store's columns, not of the query. */
+/** The columns of a grouping, in the store's order. */
 function columns(group_by: string | undefined): UsageColumn[] {
   if (group_by === undefined || group_by === '') return []
   const names = group_by.split(',').map((name) => name.trim())
@@ -239,7 +239,7 @@ function columns(group_by: string | undefined): UsageColumn[] {
 
 const NO_USAGE: UsageSums = recordOf(DAY_SUMS, () => 0)
 
-/** A usage report as the API shows it. */
+/** Shows a usage report. */
 function showUsage(
   { entity, entity_type, from_day, to_day }: UsageFilter,
   by: readonly UsageColumn[],
@@ -269,7 +269,7 @@ function names(row: UsageGroupRow, by: readonly UsageColumn[]): Record<string, s
 
 // A usage report as CSV. Names come from callers, and the report is opened in spreadsheets.
 
-/** Rows with their line breaks, a header first; without groups one row of totals. */
+/** The rows of a report as CSV, a header first; without groups one row of totals. */
 async function* usageCsv(
   first: readonly UsageGroupRow[],
   rest: AsyncIterable<readonly UsageGroupRow[]>,

@@ -57,7 +57,7 @@ export function eventRoutes(app: App, { store }: RouteDependencies): void {
 }
 
 export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }: RouteDependencies): void {
-  /** Runs `act` with a webhook of the project, which is locked. Throws webhook_not_found. */
+  /** Runs `act` with a locked webhook of the project. Throws webhook_not_found. */
   const withLocked = <T>(
     project_id: string,
     id: string,
@@ -224,8 +224,8 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
 }
 
 /**
- * A webhook that is sent events of every type, and the text of its secret. `param`: what holds its fields in the request.
- * Throws invalid_request.
+ * Makes a webhook for events of every type, and the text of its secret. `param`: the parameter with its fields. Throws
+ * invalid_request.
  */
 export function newWebhook(
   { master, allow_private_networks }: RouteDependencies['webhooks'],
@@ -253,7 +253,7 @@ export function newWebhook(
   return { row, secret: signing.text }
 }
 
-/** Fields that are left out stay as they are. */
+/** The changes of a webhook; omitted fields stay unchanged. */
 export function webhookChange(
   { event_types, description, enabled }: Omit<NonNullable<Static<typeof UpdateWebhook>>, 'url'>,
   webhook: WebhookRow,
@@ -268,7 +268,7 @@ export function webhookChange(
   return change
 }
 
-/** A secret is shown only when it was just created, and not by this. */
+/** Shows a webhook without its secret, which only the answer to its creation has. */
 export function showWebhook(webhook: WebhookRow): WebhookObject {
   return {
     id: webhook.id,
@@ -334,7 +334,7 @@ export function batchApiWebhookRoute(
   })
 }
 
-/** OpenAI and Offpeak name the batch in `data.id`. */
+/** The batch of a report, in `data.id` as OpenAI and Offpeak send it. */
 function batchOf(bytes: Buffer): string | null {
   const event = parsedJson(bytes.toString('utf8'))
   const data = isRecord(event) ? event.data : null

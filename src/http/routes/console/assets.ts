@@ -15,15 +15,15 @@ interface Asset {
 }
 
 export interface ConsoleAssets {
-  /** By path below the folder in which they are served. */
+  /** The files by path below the folder from which they are served. */
   files: ReadonlyMap<string, Asset>
-  /** The files that the script of all pages imports at once: browsers load them beside the script. */
+  /** The static imports of the script of all pages, which browsers load at the same time. */
   imported: readonly string[]
-  /** Changes with any of them: part of their address, so that browsers may keep them for good. */
+  /** A hash of all files, part of their URL, so that browsers may cache them for good. */
   version: string
 }
 
-/** The imports in the output of esbuild; imports of parts that few pages need are calls. */
+/** The pattern of static imports in esbuild's output; dynamic imports are calls. */
 const STATIC_IMPORT = /(?:from|import)"\.\/([\w-]+\.js)"/g
 
 const BUILT = new URL('../../../console/', import.meta.url)
@@ -36,7 +36,7 @@ const TYPES: Readonly<Record<string, string>> = {
 
 let assets: Promise<ConsoleAssets> | null = null
 
-/** Read, or built, once in the life of a process; again after it failed. */
+/** Reads or builds the files once in a process, and again after a failure. */
 export function consoleAssets(): Promise<ConsoleAssets> {
   assets ??= prepare().catch((error) => {
     assets = null
@@ -63,7 +63,7 @@ async function prepare(): Promise<ConsoleAssets> {
   return { files, imported, version: hash.digest('hex').slice(0, 12) }
 }
 
-/** The table of texts has each in every language; a browser loads those of one, and English. */
+/** An esbuild plugin that splits the table of texts: a browser loads one language, and English. */
 const onePerLanguage: Plugin = {
   name: 'one-per-language',
   setup({ onResolve, onLoad }) {
@@ -85,12 +85,12 @@ const onePerLanguage: Plugin = {
 const SOURCES = fileURLToPath(new URL('../../../console', import.meta.url))
 const ROOT = join(SOURCES, '../..')
 
-/** Texts by the path at which a browser asks for them. */
+/** The texts of files by path in the browser's request. */
 type ConsoleFiles = Readonly<Record<string, string>>
 
 /**
- * For `npm run build`, and for a process that runs the sources, in a tenth of a second. `inputs`: what became part of it, by
- * path.
+ * Builds the console, for `npm run build` or from the sources, in a tenth of a second. `inputs`: the paths of used
+ * sources.
  */
 export async function buildConsole(): Promise<{ files: ConsoleFiles; inputs: string[] }> {
   const { build, stop } = await import('esbuild')

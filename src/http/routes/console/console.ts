@@ -10,7 +10,7 @@ import { type App, publicRoute, type RouteDependencies } from '../../route.ts'
 import { type ConsoleAssets, consoleAssets } from './assets.ts'
 import { showSession } from './session.ts'
 
-/** Pictures of prompts may be part of the prompt, as `data:`. */
+/** The policy of the page; images in prompts may be `data:` URLs. */
 const POLICY = pagePolicy()
 
 const PAGE_HEADERS = {
@@ -21,12 +21,12 @@ const PAGE_HEADERS = {
   'permissions-policy': 'camera=(), geolocation=(), microphone=()',
 }
 
-/** The example that a new project can run; it comes with the package. */
+/** The example that a new project can run; the package contains it. */
 const EXAMPLE = new URL('../../../../examples/gsm8k.jsonl', import.meta.url)
 
 const YEAR_S = 31_536_000
 
-/** A service that has just started has more urgent work. */
+/** The time in ms from the start to the preparation of the console: other work is more urgent. */
 const PREPARED_AFTER_MS = 1_000
 
 export function consoleRoutes(app: App, deps: RouteDependencies): void {
@@ -53,7 +53,7 @@ export function consoleRoutes(app: App, deps: RouteDependencies): void {
       },
     })
 
-  /** Null where the page has to ask: it tells what is wrong with a session. */
+  /** Reads the session of a cookie; null where the page has to request it, and to show its error. */
   async function sessionOf(cookie: string | undefined, raw: IncomingMessage): Promise<ConsoleSession | null> {
     const token = consoleTokenOf(cookie)
     if (token === null || proxyIdentity?.personOf(raw)) return null
@@ -72,7 +72,7 @@ export function consoleRoutes(app: App, deps: RouteDependencies): void {
       const { files, version } = await consoleAssets()
       const asset = files.get(params['*'])
       if (!asset) throw new ApiError('unknown_endpoint', `There is no ${method} ${originalUrl}.`)
-      // While versions are rolled out, a page may ask for the files of the one that is not here: no one keeps those.
+      // During a rollout, a page may request files of a version that is not here: no cache may keep those.
       const kept = params.version === version ? `public, max-age=${YEAR_S}, immutable` : 'no-store'
       reply.headers({ 'cache-control': kept, vary: 'accept-encoding' }).type(asset.type)
       if (!/\bgzip\b/.test(headers['accept-encoding'] ?? '')) return reply.send(asset.bytes)
@@ -82,8 +82,8 @@ export function consoleRoutes(app: App, deps: RouteDependencies): void {
 }
 
 /**
- * The page that loads them, by addresses relative to its own: a proxy may have the service below a path. `signedIn`: whether the browser sent a cookie, or the proxy names a person;
- * `session`: who that is, where it is known, so that the page need not ask.
+ * The HTML page, whose URLs are relative, as a proxy may serve it below a path. `signedIn`: whether the browser sent a
+ * cookie, or the proxy names a person; `session`: the session, if known, so that the page need not request it.
  */
 function consolePage(
   pathname: string,
@@ -115,7 +115,7 @@ ${known ?? ''}</head>
 `
 }
 
-/** GET /: leads a browser to the console, and tells other callers where everything is. */
+/** Adds GET /: redirects a browser to the console, and lists the endpoints for other callers. */
 export function rootRoute(app: App): void {
   publicRoute(app, 'GET /', {
     async handler({ headers }, reply) {

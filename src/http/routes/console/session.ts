@@ -59,7 +59,7 @@ export function consoleSessionRoutes(app: App, deps: RouteDependencies): void {
       const { token, token_sha256 } = makeConsoleToken()
       const replaced = consoleTokenOf(request.headers.cookie)
       const linkHash = hashConsoleToken(link ?? '') ?? ''
-      // The call needs no key: without a valid one, and without a link, nothing is written.
+      // The call needs no key: without a valid key or link, nothing is written.
       const owner =
         link === undefined ? await authenticate(store.read, region, `Bearer ${api_key}`) : undefined
       if (owner) await countCall(owner, reply)
@@ -132,7 +132,7 @@ export function consoleSessionRoutes(app: App, deps: RouteDependencies): void {
     await store.write((tx) =>
       insertConsoleSession(tx, { token_sha256, kind: 'link', key_id, created, expires }),
     )
-    // The part behind # is not sent to any server, so no log on the way has it.
+    // The part after # is not sent to any server, so no log contains it.
     return {
       object: 'console_link',
       token,
@@ -142,7 +142,7 @@ export function consoleSessionRoutes(app: App, deps: RouteDependencies): void {
   }
 }
 
-/** Who is signed in, as the console's pages learn it. */
+/** Shows the session of the console: the caller and the service. */
 export function showSession(
   caller: Caller,
   { region, version, proxyIdentity }: Pick<RouteDependencies, 'region' | 'version' | 'proxyIdentity'>,
