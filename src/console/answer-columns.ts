@@ -2,14 +2,14 @@
 import { isRecord } from '../domain/json-record.ts'
 import { parseExact, print } from './json.ts'
 
-/** The names of the schema's properties; null where a request (the value of a line's `input`) asks for none. */
+/** The property names of the schema in a request (the value of a line's `input`); null where it has none. */
 export function schemaColumns(input: unknown): string[] | null {
   const body = isRecord(input) ? input.body : null
   const { properties } = objectOf(schemaOf(body))
   return isRecord(properties) && Object.keys(properties).length > 0 ? Object.keys(properties) : null
 }
 
-/** The JSON schema that a request asks answers by. */
+/** The JSON schema of the answers that a request asks for. */
 export function schemaOf(body: unknown): unknown {
   const { response_format, output_config } = objectOf(body)
   return (
@@ -17,7 +17,7 @@ export function schemaOf(body: unknown): unknown {
   )
 }
 
-/** A message of Anthropic's API is shown like the only choice of a chat. */
+/** The choices of an answer. A message of Anthropic's API is shown like the only choice of a chat. */
 export function choicesOf(answer: unknown): Record<string, unknown>[] {
   const { choices, type, stop_reason } = objectOf(answer)
   if (type === 'message') return [{ message: answer, finish_reason: stop_reason }]
@@ -35,14 +35,14 @@ export function textOfContent(content: unknown): string | null {
 export interface AnswerRow {
   line: number
   custom_id: string
-  /** In the order of the columns; where the answer is no such object, `error` says why. */
+  /** The cells in the order of the columns; `error`: why the answer does not fit them. */
   cells: readonly string[]
   error: string | null
 }
 
 const LINE_DIGITS = 7
 
-/** `result`: a parsed result line. Its request ID ends with its line number, in base 32. */
+/** The row of a parsed result line. The line's request ID ends with its number, in base 32. */
 export function answerRow(result: unknown, columns: readonly string[]): AnswerRow {
   const { id, custom_id, response, error } = objectOf(result)
   const row = { line: lineOfRequest(String(id)), custom_id: String(custom_id) }
@@ -56,7 +56,7 @@ export function answerRow(result: unknown, columns: readonly string[]): AnswerRo
 
 const BASE32 = '0123456789abcdefghjkmnpqrstvwxyz'
 
-/** The number that ends the request ID of a line. */
+/** The line number at the end of a line's request ID. */
 export function lineOfRequest(id: string): number {
   return [...id.slice(-LINE_DIGITS)].reduce((sum, digit) => sum * 32 + BASE32.indexOf(digit), 0)
 }
@@ -66,5 +66,5 @@ function cellText(value: unknown): string {
   return typeof value === 'string' ? value : print(value).replaceAll(/\s*\n\s*/g, ' ')
 }
 
-/** The members of a value if it is an object. */
+/** The members of a value if it is an object, else none. */
 export const objectOf = (value: unknown): Record<string, unknown> => (isRecord(value) ? value : {})

@@ -4,7 +4,7 @@ import { every, now } from './browser-clock.ts'
 import { Cell } from './cell.ts'
 import { t } from './i18n.ts'
 
-/** Tells the service that a call comes from the console's own pages: other sites cannot send it. */
+/** The header by which the service recognizes the console's pages: other sites cannot send it. */
 const CONSOLE_HEADER = { 'x-offpeak-console': '1' }
 
 export class ApiFailure extends Error {
@@ -12,7 +12,7 @@ export class ApiFailure extends Error {
   readonly code: string
   readonly param: string | null
   readonly requestId: string | null
-  /** The whole answer, for what only some errors have. */
+  /** The whole answer, for fields that only some errors have. */
   readonly body: unknown
 
   constructor(
@@ -44,7 +44,7 @@ type Method = 'GET' | 'POST' | 'DELETE'
 
 type CallOptions = { signal?: AbortSignal; headers?: Record<string, string> }
 
-/** The path that a proxy has for the service, without a slash at its end: scripts are at BASE/console/assets/VERSION/. */
+/** The path of the service behind a proxy, without a slash at its end: scripts are at BASE/console/assets/VERSION/. */
 const BASE = new URL('../../..', import.meta.url).pathname.replace(/\/$/, '')
 
 /** The address of a path of the service, such as `/v1/batches`. */
@@ -52,7 +52,7 @@ export const serviceUrl = (path: string): string => BASE + path
 
 let onSignedOut: () => void = () => {}
 
-/** Unix milliseconds of the last answer, while the service cannot be reached; otherwise null. */
+/** Unix ms of the last answer while the service cannot be reached; otherwise null. */
 export const connectionLost = new Cell<number | null>(null)
 const CONNECT_MS = 2_000
 let answeredAt = now()
@@ -62,7 +62,7 @@ function onAnswer(): void {
   connectionLost.set(null)
 }
 
-/** Asks again and again, so that what is shown can be read again once there is an answer. */
+/** Polls the service until it answers, so that the page's data can be read again. */
 function onUnreachable(): ApiFailure {
   if (connectionLost.value === null) {
     connectionLost.set(answeredAt)
@@ -74,7 +74,7 @@ function onUnreachable(): ApiFailure {
   return new ApiFailure(0, 'unreachable', t('error.unreachable'))
 }
 
-/** Called when the service no longer knows the session. */
+/** Sets the function that is called when the service no longer knows the session. */
 export function whenSignedOut(act: () => void): void {
   onSignedOut = act
 }
@@ -136,7 +136,7 @@ export async function get<T>(path: string, query: Query = {}, options: CallOptio
 
 const PAGE_MAX = 100
 
-/** A whole list. */
+/** Reads all pages of a list. */
 export async function getAll<T>(path: string, options: CallOptions = {}): Promise<T[]> {
   const all: T[] = []
   let cursor: string | null = null
@@ -148,10 +148,10 @@ export async function getAll<T>(path: string, options: CallOptions = {}): Promis
   return all
 }
 
-/** Of a list in which a search found nothing so far. */
+/** The empty pages in a row after which a search shows no more rows for now. */
 const EMPTY_PAGES_MAX = 20
 
-/** A page of a list. Pages that are empty although the list continues are skipped. */
+/** Reads a page of a list. Empty pages are skipped while the list continues. */
 export async function getPage<T>(path: string, query: Query, options: CallOptions = {}): Promise<List<T>> {
   let page = await get<List<T>>(path, query, options)
   for (let i = 0; i < EMPTY_PAGES_MAX && page.data.length === 0 && page.next_cursor !== null; i++)
@@ -159,7 +159,7 @@ export async function getPage<T>(path: string, query: Query, options: CallOption
   return page
 }
 
-/** Result lines behind line `after`; while the batch runs, those before the first that is not finished. */
+/** Reads result lines behind line `after`; while the batch runs, those before the first unfinished line. */
 export async function readResults(
   batchId: string,
   { after, limit }: { after: string; limit: number },
@@ -182,7 +182,7 @@ export async function remove(path: string): Promise<void> {
   await fetchApi('DELETE', path)
 }
 
-/** Uploads a file and says how far it is; fetch cannot. */
+/** Uploads a file and reports its progress, which fetch cannot. */
 export function upload<T>(
   path: string,
   form: FormData,

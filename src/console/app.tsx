@@ -45,7 +45,7 @@ function App(): VNode {
   )
 }
 
-/** Above every page while the service cannot be reached. */
+/** The bar above every page while the service cannot be reached. */
 function ConnectionBar(): VNode | null {
   const lost = useCell(connectionLost)
   if (lost === null) return null
@@ -56,10 +56,10 @@ function ConnectionBar(): VNode | null {
   )
 }
 
-/** What the page itself asks for comes first: browsers have few connections to a host. */
+/** The delay in ms of live updates: calls of the page come first, since browsers have few connections to a host. */
 const WATCH_MS = 1_000
 
-/** Follows what changes, and how the service does, as long as somebody is signed in. */
+/** Follows changes and the state of the service while a key is signed in. */
 function Watch(): VNode | null {
   const { path } = useAddress()
   const [isDue, due] = useState(false)
@@ -73,7 +73,7 @@ function HealthWatch(): null {
   return null
 }
 
-/** Says aloud that a batch has ended. */
+/** Announces to screen readers that a batch has ended. */
 function Ends(): VNode {
   const batch = useCell(justEnded)
   return (
@@ -134,7 +134,7 @@ function Sidebar({ session }: { session: ConsoleSession }): VNode {
   )
 }
 
-/** How old what is shown may be, where changes are not pushed. */
+/** The age of the shown data, where changes are not pushed. */
 function Age(): VNode | null {
   const since = useCell(staleSince)
   return since === null ? null : (

@@ -3,16 +3,16 @@ import { isRecord } from '../domain/json-record.ts'
 import { lineOfRequest, objectOf } from './answer-columns.ts'
 
 const EXCERPT_CHARACTERS = 240
-/** So much that both answers have stands in an excerpt before what one of them has alone. */
+/** The common characters that an excerpt shows before the first difference. */
 const LEAD_CHARACTERS = 30
-/** Longer texts between what both answers begin and end with are one difference. */
+/** The product of two texts' differing word counts above which they are one difference. */
 const WORD_PAIRS_MAX = 4_000_000
 
 /** One batch's result of a line. The answers of large batches would not fit into a browser: a hash stands for each. */
 export interface Side {
   line: number
   failed: boolean
-  /** Its beginning, where it does not fit. */
+  /** The answer, or its beginning where it is long. */
   answer: string
   hash: string
   cost_usd: number
@@ -23,7 +23,7 @@ type Difference = 'status' | 'answer' | 'missing' | 'same'
 
 export type Pair = { custom_id: string; a: Side | null; b: Side | null; difference: Difference }
 
-/** `text`: a result line of a batch; `room`: how many characters of its answer are kept at least. */
+/** The comparable form of a result line. `room`: the least characters of its answer that are kept. */
 export function sideOf(text: string, room = 0): { custom_id: string; side: Side } {
   const result = objectOf(JSON.parse(text))
   const { id, custom_id, response, error } = result
@@ -42,7 +42,7 @@ export function sideOf(text: string, room = 0): { custom_id: string; side: Side 
   }
 }
 
-/** What a model said, or why the line failed; an answer of another shape as it is. */
+/** The text of a model's answer, or the error of the line; an answer of another shape as JSON. */
 export function answerOf({ response, error }: Record<string, unknown>): string {
   if (isRecord(error)) return `${error.code}: ${error.message}`
   const { usage: _, id: __, created: ___, ...body } = objectOf(objectOf(response).body)
@@ -56,7 +56,7 @@ export function answerOf({ response, error }: Record<string, unknown>): string {
   return texts.length > 0 ? texts.join('\n') : JSON.stringify(body)
 }
 
-/** 53 bits of it; equal answers have equal ones. */
+/** A 53-bit hash of a text. */
 function hashOf(text: string): string {
   let a = 0xdeadbeef
   let b = 0x41c6ce57
@@ -91,7 +91,7 @@ function pairOf(custom_id: string, a: Side | null, b: Side | null): Pair {
   return { custom_id, a, b, difference }
 }
 
-/** Of both answers, what tells them apart. */
+/** An excerpt of each answer at their first difference. */
 export function excerptsOf({ a, b }: Pair): (string | null)[] {
   const [one = '', other = ''] = [a?.answer, b?.answer]
   let at = 0
@@ -105,7 +105,7 @@ export function excerptsOf({ a, b }: Pair): (string | null)[] {
 /** A part of an answer, and whether the other answer lacks it. */
 export type AnswerPart = { text: string; isOwn: boolean }
 
-/** The words of each of two texts, next to those of the other. */
+/** Both texts in parts of words that they share or do not. */
 export function wordDifferences(one: string, other: string): [AnswerPart[], AnswerPart[]] {
   const [a, b] = [wordsOf(one), wordsOf(other)]
   let start = 0
@@ -114,7 +114,7 @@ export function wordDifferences(one: string, other: string): [AnswerPart[], Answ
   while (end < Math.min(a.length, b.length) - start && a.at(-1 - end) === b.at(-1 - end)) end++
   const [toA, toB] = [a.length - end, b.length - end]
   const isBounded = (toA - start) * (toB - start) <= WORD_PAIRS_MAX
-  /** How many words both have, in order, behind the two of these numbers. */
+  /** The number of common words, in order, behind two positions. */
   const common = Array.from(
     { length: isBounded ? toA - start + 1 : 0 },
     () => new Uint16Array(toB - start + 1),
@@ -140,7 +140,7 @@ export function wordDifferences(one: string, other: string): [AnswerPart[], Answ
 const wordsOf = (text: string): string[] =>
   [...new Intl.Segmenter(undefined, { granularity: 'word' }).segment(text)].map(({ segment }) => segment)
 
-/** Space between two words of a text's own is its own as well. */
+/** Joins words into parts; space between two own words is own as well. */
 function partsOf(words: readonly string[], own: ReadonlySet<number>): AnswerPart[] {
   const parts: AnswerPart[] = []
   for (const [i, text] of words.entries()) {

@@ -1,15 +1,15 @@
-// Is the console's only source of time and of timers.
+// The console's only source of time and of timers.
 
-/** Unix milliseconds. */
+/** The current time in Unix ms. */
 export const now = (): number => Date.now()
 
-/** Returns a function that cancels it. */
+/** Calls `act` after `ms`. Returns a function that cancels the call. */
 export function later(ms: number, act: () => void): () => void {
   const timer = setTimeout(act, ms)
   return () => clearTimeout(timer)
 }
 
-/** Returns a function that ends it. */
+/** Calls `act` every `ms`. Returns a function that ends the calls. */
 export function every(ms: number, act: () => void): () => void {
   const timer = setInterval(act, ms)
   return () => clearInterval(timer)

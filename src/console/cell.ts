@@ -19,7 +19,7 @@ export class Cell<T> {
     for (const listener of [...this.#listeners]) listener()
   }
 
-  /** Returns what ends it. */
+  /** Adds a listener. Returns a function that removes it. */
   watch(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => void this.#listeners.delete(listener)

@@ -13,32 +13,32 @@ const AGAIN_MS = 1_000
 
 export interface ChartSeries {
   title: string
-  /** A custom property of the style sheet, such as `--accent`. */
+  /** The colour: a custom property of the style sheet, such as `--accent`. */
   color: string
   values: readonly (number | null)[]
 }
 
 interface ChartProps {
-  /** What the chart shows, for those who do not see it. */
+  /** The title of the chart for screen readers. */
   label: string
-  /** Unix seconds, ascending. */
+  /** The times of the values in Unix seconds, ascending. */
   times: readonly number[]
-  /** Drawn over one another in this order: of stacked values, the sum comes first. */
+  /** The series in drawing order: of stacked values, the sum comes first. */
   series: readonly ChartSeries[]
   show: (value: number) => string
   height?: number
-  /** Bars of this width in seconds; else areas. */
+  /** The width of bars in seconds; absent: areas are drawn. */
   barS?: number
-  /** Times that are marked behind the series. */
+  /** The time ranges that are shaded behind the series. */
   shades?: readonly ChartShade[]
 }
 
 interface ChartShade {
   title: string
-  /** Unix seconds. */
+  /** The begin of the shade in Unix seconds. */
   start: number
   end: number
-  /** A custom property of the style sheet. */
+  /** The colour: a custom property of the style sheet. */
   color: string
   opacity: number
 }
@@ -77,7 +77,7 @@ export function Chart({
       const drawClear = [(plot: uPlot) => shade(plot, drawn)]
       chart.current = new UPlot({ ...rest, hooks: { ...hooks, drawClear } }, latest.current, element)
     }
-    // Where its module cannot be loaded because the service is gone, it is drawn once that answers again.
+    // While the service cannot be reached, the chart's module cannot be loaded: drawing is retried.
     const again = (): unknown => later(AGAIN_MS, () => ended || tryToDraw())
     const tryToDraw = (): void => void draw().catch(() => fetchApi('GET', '/healthz').then(again, () => {}))
     tryToDraw()
@@ -113,7 +113,7 @@ export function Chart({
   )
 }
 
-/** Each title once, as it is shaded at most. */
+/** The shades of a legend: each title once, with its highest opacity. */
 function legendOf(shades: readonly ChartShade[]): readonly ChartShade[] {
   const ascending = shades.toSorted((a, b) => a.opacity - b.opacity)
   return [...new Map(ascending.map((one) => [one.title, one])).values()]
@@ -130,7 +130,7 @@ function shade({ ctx, bbox, valToPos }: uPlot, shades: readonly ChartShade[]): v
   ctx.restore()
 }
 
-/** A custom property may name two colours; the browser says which of them holds here. */
+/** The current colour of a custom property, which may have one for each theme. */
 function colorOf(element: HTMLElement, name: string): string {
   const probe = element.appendChild(document.createElement('span'))
   probe.style.color = `var(${name})`
@@ -166,14 +166,14 @@ function options(
   return {
     width: element.clientWidth,
     height,
-    // The label of the last moment stands under the end of the chart.
+    // The label of the last time is centred under the end of the chart.
     padding: [10, isByDay ? 4 : 20, 0, 0],
     // Days are those of the UTC calendar.
     ...(isByDay ? { tzDate: (seconds: number) => UPlot.tzDate(new Date(seconds * 1000), 'UTC') } : {}),
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
     legend: { show: false },
     scales: {
-      // Bars of days stand over their day, and those of hours behind their beginning.
+      // Bars of days are centred on their day; bars of hours begin at their hour.
       x: barS
         ? { range: (_, min, max) => (isByDay ? [min - barS * 0.6, max + barS * 0.6] : [min, max + barS]) }
         : {},
@@ -203,7 +203,7 @@ function options(
   }
 }
 
-/** So that no value is cut off: in CSS pixels, with the gap between the values and the chart. */
+/** The width of an axis in CSS pixels, with the gap to the chart, so that no label is cut off. */
 function widthOf({ ctx }: uPlot, values: readonly string[] | null): number {
   ctx.save()
   ctx.font = `${FONT_PX * devicePixelRatio}px ${getComputedStyle(ctx.canvas).fontFamily}`
@@ -212,7 +212,7 @@ function widthOf({ ctx }: uPlot, values: readonly string[] | null): number {
   return Math.ceil(Math.max(40, ...widths)) + 12
 }
 
-/** The values under the pointer. */
+/** Shows the values under the pointer. */
 function tip(plot: uPlot, at: (seconds: number) => string, show: (value: number) => string): void {
   const box = plot.over.appendChild(document.createElement('div'))
   box.className = 'chart-tip'

@@ -36,7 +36,7 @@ export function readTable(text: string): SmallTable {
   return { columns: columns.map((name) => name.trim()), rows: data }
 }
 
-/** `{{column}}` is replaced by the row's cell. */
+/** Replaces each `{{column}}` of a prompt by the row's cell. */
 export function fillPrompt(prompt: string, { columns }: SmallTable, row: readonly string[]): string {
   return prompt.replace(/\{\{\s*([^{}]+?)\s*\}\}/g, (whole, name: string) => {
     const at = columns.indexOf(name)
@@ -44,7 +44,7 @@ export function fillPrompt(prompt: string, { columns }: SmallTable, row: readonl
   })
 }
 
-/** The names in the prompt that are no columns. */
+/** The names in a prompt that are no columns. */
 export function unknownColumns(prompt: string, { columns }: SmallTable): string[] {
   return [...prompt.matchAll(/\{\{\s*([^{}]+?)\s*\}\}/g)]
     .map(([, name = '']) => name)

@@ -1,7 +1,7 @@
 // Formats numbers, money, durations and times for people. Exact values belong into a title beside them.
 import { currentLocale } from './i18n.ts'
 
-/** Each is made once for its locale and options: making one takes longer than many texts. */
+/** Caches formats by locale and options: creating one takes longer than formatting many texts. */
 function madeOnce<Options, Format>(
   make: new (locale: string, options: Options) => Format,
 ): (options: Options) => Format {
@@ -22,7 +22,7 @@ const relativeFormat = madeOnce<Intl.RelativeTimeFormatOptions, Intl.RelativeTim
 
 export const count = (value: number): string => numberFormat({}).format(value)
 
-/** 12,400 becomes 12.4 k, with a space that does not break. */
+/** A short form of a number: 12,400 becomes 12.4 k, with a space that does not break. */
 export function compact(value: number): string {
   const [size, symbol] = SIZES.find(([size]) => value >= size * 0.99995) ?? [1, '']
   const text = numberFormat({ maximumFractionDigits: size === 1 ? 0 : 1 }).format(value / size)
@@ -36,7 +36,7 @@ const SIZES = [
   [1e3, 'k'],
 ] as const
 
-/** Two decimals from a dollar on, three significant digits below: $0.00126. */
+/** An amount in USD: two decimals from a dollar on, three significant digits below: $0.00126. */
 export function usd(value: number): string {
   return usdParts(value)
     .map((part) => part.value)
@@ -54,7 +54,7 @@ function usdParts(value: number): Intl.NumberFormatPart[] {
   }).formatToParts(value)
 }
 
-/** For a column with these values: each with the digits that it needs, the decimal marks below each other. */
+/** Formats the amounts of a column: as many digits as each needs, with aligned decimal marks. */
 export function usdColumn(values: readonly number[]): (value: number) => string {
   const digits = Math.max(2, ...values.map((value) => fractionOf(value).length))
   return (value) => {
@@ -64,19 +64,19 @@ export function usdColumn(values: readonly number[]): (value: number) => string 
   }
 }
 
-/** As wide as a digit. */
+/** A space as wide as a digit. */
 const FIGURE_SPACE = '\u2007'
 
 function fractionOf(value: number): string {
   return usdParts(value).find(({ type }) => type === 'fraction')?.value ?? ''
 }
 
-/** To the nano-dollar. */
+/** An amount in USD, exact to the nano-dollar. */
 export function usdExact(value: number): string {
   return `${numberFormat({ maximumFractionDigits: 9 }).format(value)} USD`
 }
 
-/** Never "100%" before all is done, never "0%" once something is, and above 100% where it is more than all. */
+/** A percentage: never "100%" before all is done, never "0%" after the first, and above 100% for more than all. */
 export function percent(part: number, whole: number): string {
   const share = whole === 0 ? 0 : part / whole
   const show = (value: number, digits: Intl.NumberFormatOptions): string =>
@@ -117,7 +117,7 @@ const UNITS = [
   ['second', 1, 's'],
 ] as const
 
-/** The two largest units: `2 h 5 min`; below ten seconds decimals: `4.2 s`; below a second `350 ms`. */
+/** A duration in its two largest units: `2 h 5 min`; below ten seconds `4.2 s`; below a second `350 ms`. */
 export function duration(ms: number): string {
   const show = (value: number, symbol: string, decimals = 0): string =>
     `${numberFormat({ maximumFractionDigits: decimals }).format(value)}\u00a0${symbol}`
@@ -134,19 +134,19 @@ export function duration(ms: number): string {
   return parts.join(' ')
 }
 
-/** The duration between two times in seconds; below one second, less than a second. */
+/** The duration between two times in seconds; `<1 s` below one second. */
 export function between(from: number, to: number): string {
   return to < from + 1 ? `<${duration(1000)}` : duration((to - from) * 1000)
 }
 
-/** `3 min. ago`, `in 87 min.`, `in 2 hr.`: in the largest unit of which it is two, rounded. */
+/** A time relative to now: `3 min. ago`, `in 87 min.`, `in 2 hr.`, in the largest unit of which it is at least two. */
 export function relative(unixSeconds: number, nowMs: number): string {
   const seconds = unixSeconds - nowMs / 1000
   const [name, size] = UNITS.find(([, size]) => Math.abs(seconds) >= size * 1.95) ?? ['second', 1]
   return relativeFormat({ numeric: 'auto', style: 'short' }).format(Math.round(seconds / size), name)
 }
 
-/** In the reader's zone; the year only where it is another one. */
+/** A time in the reader's zone; with the year only where it is another one. */
 export function dateTime(unixSeconds: number, nowMs: number): string {
   const date = new Date(unixSeconds * 1000)
   const sameYear = date.getFullYear() === new Date(nowMs).getFullYear()
@@ -160,7 +160,7 @@ export function dateTime(unixSeconds: number, nowMs: number): string {
   }).format(date)
 }
 
-/** `17:03`, with its day where that is another one. */
+/** A time of day, `17:03`, with the date where it is another one. */
 export function clockTime(unixSeconds: number, nowMs: number): string {
   const date = new Date(unixSeconds * 1000)
   const isToday = date.toDateString() === new Date(nowMs).toDateString()
@@ -178,7 +178,7 @@ export function utc(unixSeconds: number): string {
     .replace(/\.000Z$/, '')} UTC`
 }
 
-/** The beginning and the end of an ID, whose middle tells people nothing. */
+/** The beginning and the end of an ID. */
 export function shortId(id: string): string {
   const at = id.indexOf('_') + 1
   return id.length - at <= 12 ? id : `${id.slice(0, at)}…${id.slice(-8)}`

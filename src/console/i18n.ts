@@ -10,24 +10,24 @@ export type Language = keyof typeof LANGUAGES
 let texts: typeof messages = messages
 let index: 0 | 1 = 0
 let waiting: Readonly<Record<WaitingTextKey, string>> = WAITING_TEXTS
-/** Where the service's own words are to be read in another language. */
+/** The advice of errors in the reader's language; empty for English, which the service itself sends. */
 let advice: Readonly<Partial<Record<string, string>>> = {}
 
-/** In the reader's language, as `waitingText` takes them. */
+/** The texts of waiting reasons in the reader's language, for `waitingText`. */
 export const waitingTexts = (): Readonly<Record<WaitingTextKey, string>> => waiting
 
 /** The advice on a failed line in the reader's language; `inEnglish`: the service's text. */
 export const adviceOn = (code: string, inEnglish: string): string => advice[code] ?? inEnglish
 let locale = 'en'
 
-/** For numbers and dates. */
+/** The locale of numbers and dates. */
 export const currentLocale = (): string => locale
 
 export function isLanguage(text: string): text is Language {
   return Object.hasOwn(LANGUAGES, text)
 }
 
-/** The first language of the reader that there is; `wished` comes before those of the browser. */
+/** The first available language of the reader; `wished` comes before those of the browser. */
 export function languageOf(wished: string | null, offered: readonly string[]): Language {
   for (const tag of [...(wished === null ? [] : [wished]), ...offered]) {
     const [language = ''] = tag.toLowerCase().split('-')
@@ -36,10 +36,10 @@ export function languageOf(wished: string | null, offered: readonly string[]): L
   return 'en'
 }
 
-/** `region` is the browser's tag of the same language, for the form of numbers and dates. */
+/** Switches the language. `region`: the browser's tag of the language, for the form of numbers and dates. */
 export async function useLanguage(language: Language, region: string): Promise<void> {
   locale = region
-  // While the service is gone, English is what there is.
+  // Without the service, only English is available.
   const german = language === 'de' ? await import('./messages/de.ts').catch(() => null) : null
   texts = german?.texts ?? messages
   index = german ? 1 : 0

@@ -8,12 +8,12 @@ declare global {
       text: string,
       reviver: (key: string, value: unknown, context: { source?: string }) => unknown,
     ): unknown
-    /** Browsers that lack it show numbers as they read them. */
+    /** The browser's JSON.rawJSON; without it, numbers are shown as parsed. */
     rawJSON?: (text: string) => unknown
   }
 }
 
-/** Null where the text is no JSON. */
+/** Parses JSON, keeping all digits of numbers; null where the text is no JSON. */
 export function parseExact(text: string): unknown {
   try {
     return JSON.parse(text, (_key, value, { source }) =>
@@ -52,7 +52,7 @@ class Reader {
     this.#text = text
   }
 
-  /** False where it stopped. */
+  /** Reads a value; returns false at the first invalid character. */
   value(): boolean {
     this.#take(SPACE)
     const first = this.#text[this.at]
@@ -100,7 +100,7 @@ class Reader {
 // Answers are checked by the JSON schema of their request, with the keywords that structured output uses. Other keywords,
 // such as $ref, are not checked.
 
-/** The violations, each with its place; empty if there are none. */
+/** The violations of a schema, each with its place; empty if there are none. */
 export function schemaProblems(schema: unknown, value: unknown, path = '$'): string[] {
   if (!isRecord(schema)) return []
   const problems: string[] = []

@@ -16,11 +16,11 @@ export function keep(name: string, value: string): void {
   try {
     localStorage.setItem(PREFIX + name, value)
   } catch {
-    // It lasts as long as the page then.
+    // The value is then kept as long as the page.
   }
 }
 
-/** Of this key: another one in the same browser has lists of its own. */
+/** The name of a list in the browser's storage: each key has its own lists. */
 const listName = (name: string): string => `${name}.${signedInKey()}`
 
 export function keepList<T>(name: string, list: readonly T[]): void {
@@ -36,7 +36,7 @@ export function keptList<T>(name: string): T[] {
   }
 }
 
-/** A list, and what changes it. */
+/** A stored list, and the function that changes it. */
 export function useKept<T>(name: string): [readonly T[], (list: readonly T[]) => void] {
   const [list, setList] = useState<readonly T[]>(() => keptList<T>(name))
   const set = (changed: readonly T[]): void => {

@@ -8,7 +8,7 @@ import { get } from './api.ts'
 import { now } from './browser-clock.ts'
 import type { Tone } from './parts/notice.tsx'
 
-/** The usage in each window, and, by the ID of a limit that counts one key or one model, that of these alone. */
+/** The usage in each window and, in `of`, the usage for limits of one key or one model, by the limit's ID. */
 export type Spent = Readonly<Record<LimitWindow, UsageObject>> & {
   readonly of: ReadonlyMap<string, UsageObject>
 }
@@ -29,20 +29,20 @@ export async function readSpent(limits: readonly LimitObject[], signal: AbortSig
   }
 }
 
-/** Whose spending the limit counts; null for the whole project's. */
+/** The subject of the limit; null for the whole project. */
 export function ownerOf({ entity, entity_type, key, scope, model }: LimitObject): string | null {
   return entity ?? entity_type ?? key ?? (scope === 'model' ? model : undefined) ?? null
 }
 
-/** What an entity, a key or a model, or the whole project where it has no name, has spent of a limit. */
+/** The spend under a limit by one entity, key or model; `name` null: by the whole project. */
 export type Cap = { limit: LimitObject; name: string | null; value: number }
 
 export const shareOf = ({ value, limit }: Cap): number => (limit.amount === 0 ? 1 : value / limit.amount)
 
-/** Lines of its entity are rejected. */
+/** Whether a limit is used up, so that it rejects lines. */
 export const isReached = (cap: Cap): boolean => cap.limit.action === 'block' && shareOf(cap) >= 1
 
-/** A limit that only notifies keeps nothing back. */
+/** The tone of a limit's gauge; a limit that only notifies never rejects. */
 export function toneOf(cap: Cap): Tone {
   const share = shareOf(cap)
   return isReached(cap)
@@ -52,7 +52,7 @@ export function toneOf(cap: Cap): Tone {
       : 'info'
 }
 
-/** Of all limits, the fullest first. */
+/** The spend under all limits, the fullest first. */
 export function capsOf(limits: readonly LimitObject[], spent: Spent): Cap[] {
   return limits.flatMap((limit) => capsOfOne(limit, spent)).sort((a, b) => shareOf(b) - shareOf(a))
 }

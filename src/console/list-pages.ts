@@ -3,17 +3,17 @@
 import type { ApiFailure } from './api.ts'
 import { later } from './browser-clock.ts'
 
-/** So many rows before the last one that is read, the next page is asked for. */
+/** The rows before the last read row from which the next page is requested. */
 const AHEAD = 60
-/** A reader who jumps to other rows, again and again, is shown those after which there is no jump for so long. */
+/** The pause in ms after which a jump to other rows reads them: a reader may jump on. */
 const JUMP_MS = 60
 
 export interface ListSource<T> {
-  /** What is listed: another name stands for another list. */
+  /** The name of the list; another name means another list. */
   name: string
-  /** The rows behind `cursor`, or the first ones, and where the list goes on: null at its end. */
+  /** Reads the rows behind `cursor`, or the first ones. `next`: the next cursor, null at the end of the list. */
   read: (cursor: string | null, signal: AbortSignal) => Promise<{ rows: readonly T[]; next: string | null }>
-  /** Of a list whose cursors are the numbers of its rows, from 1; `read` fills each page. */
+  /** Set for a list whose cursors are the numbers of its rows, from 1; `read` fills each page. */
   numbered?: { total: number; page: number }
 }
 
@@ -44,7 +44,7 @@ export class ListPages<T> {
     return this.#rows
   }
 
-  /** Whether there may be rows behind those that are known. */
+  /** Whether there may be more rows than the known ones. */
   get hasMore(): boolean {
     return this.#places.at(-1)?.end === Number.POSITIVE_INFINITY
   }
@@ -64,7 +64,7 @@ export class ListPages<T> {
     for (const { reading } of this.#places) reading?.abort()
   }
 
-  /** Says which rows are in sight, `to` excluded. */
+  /** Sets the rows in sight, `to` excluded. */
   show(from: number, to: number): void {
     const isJump = from >= this.#sight[1] || to <= this.#sight[0]
     this.#sight = [from, to]
@@ -73,7 +73,7 @@ export class ListPages<T> {
     else this.need()
   }
 
-  /** Reads what is missing in sight. */
+  /** Reads the missing rows in sight. */
   need(): void {
     const [from, to] = this.#sight
     for (const place of this.#places)
@@ -81,7 +81,7 @@ export class ListPages<T> {
       else if (this.#rows[place.at] === undefined) void this.#read(place)
   }
 
-  /** Reads what is in sight again, and other rows when they come into sight. */
+  /** Reads the rows in sight again, and other rows when they come into sight. */
   refresh(): void {
     const [from, to] = this.#sight
     const within = this.#places.filter(({ at, end }) => at < to && end > from)
@@ -95,7 +95,7 @@ export class ListPages<T> {
       else if (this.#rows[place.at] !== undefined) this.#rows.fill(undefined, place.at, place.end)
   }
 
-  /** A page and, up to row `to`, those behind it. */
+  /** Reads a page and those behind it up to row `to`. */
   async #read(place: Place, to = 0): Promise<void> {
     if (place.reading?.signal.aborted === false) return
     const reading = new AbortController()

@@ -10,29 +10,29 @@ import { Cell, useCell } from './cell.ts'
 
 const PATH = '/v1/live'
 const POLL_MS = 5_000
-/** What changes all the time is read again so often. */
+/** The interval in ms at which constantly changing data is read again. */
 const SETTLE_MS = 4_000
-/** Changes that no call and no worker makes, such as a new day, are seen so late. */
+/** The interval in ms of reading everything, for changes without a call or a worker, such as a new day. */
 const ALL_MS = 120_000
 
 type LiveState = 'connecting' | 'live' | 'polling'
 
 const batches = new Cell<ReadonlyMap<string, BatchObject>>(new Map())
 const state = new Cell<LiveState>('connecting')
-/** Those of the last snapshot. */
+/** The IDs of the unfinished batches in the last snapshot. */
 const unfinished = new Cell<ReadonlySet<string> | null>(null)
 
 /** The last batch that ended while a page showed it. */
 export const justEnded = new Cell<BatchObject | null>(null)
 
-/** How often each name has changed, and all of them. */
+/** The number of changes of each name, and under ALL of everything. */
 const turns = new Cell<ReadonlyMap<string, number>>(new Map())
 const ALL = '*'
 const versions = new Map<string, string>()
 const changed = new Set<string>()
 let cancelTurn: (() => void) | null = null
 
-/** Unix ms of the last answer, while changes are asked for; null while they are pushed. */
+/** Unix ms of the last answer while changes are polled; null while they are pushed. */
 export const staleSince = new Cell<number | null>(null)
 
 function markChanged(names: Iterable<string>): void {
@@ -40,7 +40,7 @@ function markChanged(names: Iterable<string>): void {
   if (changed.size > 0 && cancelTurn === null) cancelTurn = later(0, turn)
 }
 
-/** At once, and then not again before some seconds. */
+/** Publishes changes at once, and further ones only after some seconds. */
 function turn(): void {
   if (changed.size > 0)
     turns.set(new Map([...turns.value, ...[...changed].map((name) => [name, countOf(name) + 1] as const)]))
@@ -51,7 +51,7 @@ function turn(): void {
 
 const countOf = (name: string): number => turns.value.get(name) ?? 0
 
-/** Grows when something of these names has changed. */
+/** A number that grows when data of these names has changed. */
 export function useTurn(names: readonly string[]): number {
   useCell(turns)
   return names.length === 0 ? 0 : [...names, ALL].reduce((sum, name) => sum + countOf(name), 0)
@@ -68,7 +68,7 @@ function take(update: LiveUpdate): void {
 
 function takeSnapshot(update: LiveUpdate): void {
   const [open, ends] = [[...batches.value.values()].filter((batch) => !ended(batch)), unfinished.value]
-  // What it lacks has ended meanwhile, or is older than all of it.
+  // A batch missing from the snapshot has ended, or is older than the listed ones.
   if (ends === null || JSON.stringify(open) !== JSON.stringify(update.batches)) {
     batches.set(new Map([...batches.value].filter(([, batch]) => ended(batch))))
     take(update)
@@ -77,7 +77,7 @@ function takeSnapshot(update: LiveUpdate): void {
   staleSince.set(state.value === 'live' ? null : now())
 }
 
-/** Follows changes until the function that is returned is called. */
+/** Follows changes until the returned function is called. */
 export function follow(): () => void {
   const source = new EventSource(serviceUrl(PATH))
   const endAll = every(ALL_MS, () => markChanged([ALL]))
@@ -114,7 +114,7 @@ export function follow(): () => void {
 export function useLive(): {
   batches: ReadonlyMap<string, BatchObject>
   state: LiveState
-  /** The unfinished ones; null until they are known. */
+  /** The unfinished batches; null until they are known. */
   open: readonly BatchObject[] | null
 } {
   const known = useCell(batches)
@@ -124,8 +124,8 @@ export function useLive(): {
 }
 
 /**
- * Calls back for ended batches, and reads a batch again that is shown as unfinished and missing in a snapshot,
- * because it ended unnoticed.
+ * Calls `reload` for ended batches, also for a batch that is shown as unfinished and missing in a snapshot, since it
+ * ended unnoticed.
  */
 export function useMissedEnds(shown: readonly BatchObject[], reload: () => void): void {
   const open = useCell(unfinished)
@@ -141,13 +141,13 @@ export function useMissedEnds(shown: readonly BatchObject[], reload: () => void)
   }, [open, shown.length > 0])
 }
 
-/** The latest state of a batch: as it was read, or as it was pushed since. */
+/** The latest state of a batch: as read, or as pushed since. */
 export function latest(batch: BatchObject, pushed: ReadonlyMap<string, BatchObject>): BatchObject {
   const other = pushed.get(batch.id)
   return other && isNewer(other, batch) ? other : batch
 }
 
-/** Counts only grow, and a batch that has ended stays so; what was read of it may have changed since. */
+/** Whether state `a` is newer than `b`: counts only grow, and an ended batch may be read again. */
 function isNewer(a: BatchObject, b: BatchObject): boolean {
   const done = ({ request_counts: { completed, failed } }: BatchObject): number => completed + failed
   return ended(a) !== ended(b) ? ended(a) : !ended(a) && done(a) >= done(b)

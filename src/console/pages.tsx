@@ -20,7 +20,7 @@ interface MenuEntry {
   path: string
   title: MessageKey
   icon: IconName
-  /** Any of these opens the page; without any it is open to every key. */
+  /** The scopes of which a key needs one to open the page; empty: any key. */
   scopes: readonly Scope[]
 }
 
@@ -28,7 +28,7 @@ type PageEntry = { pattern: RegExp; page: ComponentType<PageParams>; nav?: MenuE
 
 type Nav<Key> = Key extends `nav.${infer Name}` ? Name : never
 
-/** A console that has been open for less long is not loaded again because of a missing part. */
+/** The least age of a page in ms at which a missing module reloads it, so that it does not reload without end. */
 const RELOAD_MS = 10_000
 
 type Load = () => Promise<ComponentType<PageParams>>
@@ -61,7 +61,7 @@ const record = late('nav.audit', async () => (await import('./pages/audit.tsx'))
 
 type MenuName = IconName & Nav<MessageKey>
 
-/** A page of the menu, which has an address, an icon and a title of this name. */
+/** A page of the menu, with an address, an icon and a title of this name. */
 function inMenu(name: MenuName, scopes: readonly Scope[], page: ComponentType<PageParams>): PageEntry {
   const path = `/${name}`
   return { pattern: new RegExp(`^${path}$`), page, nav: { path, title: `nav.${name}`, icon: name, scopes } }
@@ -96,7 +96,7 @@ const PAGES: readonly PageEntry[] = [
   inMenu('settings', [], Settings),
 ]
 
-/** The pages of the menu that this key may see. */
+/** The pages of the menu that the signed-in key may see. */
 export const shownPages = (): MenuEntry[] => PAGES.flatMap(({ nav }) => nav ?? []).filter(isOpen)
 
 export const isOpen = ({ scopes }: MenuEntry): boolean => scopes.length === 0 || scopes.some(may)

@@ -18,9 +18,9 @@ import { may } from './session.ts'
 export type Problem = { title: MessageKey; to: string; text: string }
 
 export interface Health {
-  /** Null until everything that this key may see is read. */
+  /** The problems; null until everything that the key may see is read. */
   problems: readonly Problem[] | null
-  /** What this key may not see. */
+  /** The resources that the key may not see. */
   unseen: readonly MessageKey[]
   caps: readonly Cap[]
   spent: Spent | null
@@ -29,7 +29,7 @@ export interface Health {
 
 export const health = new Cell<Health>({ problems: null, unseen: [], caps: [], spent: null, failure: null })
 
-/** What batches wait for because something is broken, not by their own order. */
+/** Waiting reasons that are problems, rather than the order of a batch. */
 const BROKEN = ['no_worker', 'model_unavailable', 'lines_failing', 'storage_failing', 'usage_limit']
 
 export const isBroken = (code: string): boolean => BROKEN.includes(code)
@@ -67,7 +67,7 @@ async function readCaps(signal: AbortSignal): Promise<{ caps: Cap[]; spent: Spen
 
 const WEBHOOKS_MAX = 20
 
-/** What is wrong with each webhook that fails. */
+/** The names of failing webhooks, each with its error. */
 async function readFailing(signal: AbortSignal): Promise<string[]> {
   if (!may('webhooks:read')) return []
   const { data } = await get<List<WebhookObject>>('/v1/webhooks', { limit: WEBHOOKS_MAX }, { signal })
@@ -84,13 +84,13 @@ async function readFailing(signal: AbortSignal): Promise<string[]> {
   return failing.filter((text) => text !== null)
 }
 
-/** The newest delivery that was attempted, if it failed. */
+/** The newest attempted delivery, if it failed. */
 export function lastFailed(deliveries: readonly DeliveryObject[]): DeliveryObject | null {
   const last = deliveries.find(({ attempts }) => attempts > 0)
   return last?.last_error == null ? null : last
 }
 
-/** The model of an outage is named once, by its server where this key sees servers. */
+/** The problems to show. An outage is named once: by its server where the key sees servers, else by its model. */
 function problemsOf(
   status: ServiceStatus | null,
   caps: readonly Cap[],

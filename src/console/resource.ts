@@ -9,9 +9,9 @@ import { useTurn } from './live.ts'
 import { currentAddress } from './router.ts'
 import { useSession } from './session.ts'
 
-/** As many rows as the service sends of most lists. */
+/** The rows of a page, as many as the service sends of most lists. */
 const PAGE = 100
-/** Lists that are still there when the reader comes back to them. */
+/** The number of lists that are kept for a return of the reader. */
 const KEPT_MAX = 6
 
 export interface Resource<T> {
@@ -23,10 +23,10 @@ export interface Resource<T> {
 
 type Read<T> = Omit<Resource<T>, 'reload'> & { name: string }
 
-/** After how long a resource is read again, by what was read last; null: it is not. */
+/** The time in ms after which a resource is read again, by its data; null: never. */
 type PollMs<T> = (data: T | null) => number | null
 
-/** `dependencies` identify the resource; when they change, the last answer is dropped. It is read again when what it is `about` has changed. */
+/** Reads a resource. Changed `dependencies` drop the last answer. Changes `about` these names read it again. */
 export function useResource<T>(
   read: (signal: AbortSignal) => Promise<T>,
   dependencies: readonly unknown[],
@@ -59,7 +59,7 @@ export function useResource<T>(
   return { data: current.data, failure: current.failure, loading: current.loading, reload }
 }
 
-/** What was read before the service was gone may have changed since. */
+/** Reads again after the service could not be reached, since data may have changed meanwhile. */
 function useReconnection(reload: () => void): void {
   const isLost = useCell(connectionLost) !== null
   const wasLost = useRef(isLost)
@@ -69,7 +69,7 @@ function useReconnection(reload: () => void): void {
   }, [isLost])
 }
 
-/** The service's answer at this path; none is read while it is null. */
+/** Reads the answer at a path; nothing while it is null. */
 export function useGet<T>(path: string | null, query: Query = {}, pollMs?: PollMs<T>): Resource<T> {
   return useResource<T>(
     (signal) => (path === null ? new Promise(() => {}) : get<T>(path, query, { signal })),
@@ -78,14 +78,14 @@ export function useGet<T>(path: string | null, query: Query = {}, pollMs?: PollM
   )
 }
 
-/** What the answer at a path is about, as live updates name it: the resource, and what it is made of. */
+/** The names in live updates for an answer: its resource, and those that it is made of. */
 function namesOf(path: string | null): string[] {
   const { 1: name = '' } = /^\/v1\/(\w+)/.exec(path ?? '') ?? []
   const also = { status: ['servers'], files: ['batches'] }[name] ?? []
   return [path?.endsWith('/deliveries') ? 'deliveries' : name, ...also]
 }
 
-/** A whole list of the service, which is short; none is read while the path is null. */
+/** Reads a whole list, which must be short; nothing while the path is null. */
 export function useAll<T>(path: string | null): Resource<T[]> {
   return useResource(
     (signal) => (path === null ? new Promise(() => {}) : getAll<T>(path, { signal })),
@@ -96,7 +96,7 @@ export function useAll<T>(path: string | null): Resource<T[]> {
 
 const kept = new Map<string, ListPages<unknown>>()
 
-/** The list as it was left, if the reader comes back to it. */
+/** A paged list, as it was left if the reader returns to it. */
 export function useListPages<T>(source: ListSource<T>, about: readonly string[] = []): ListPages<T> {
   const [, redraw] = useState({})
   const name = `${useSession()?.api_key_id} ${source.name}`
@@ -104,7 +104,7 @@ export function useListPages<T>(source: ListSource<T>, about: readonly string[] 
   const pages = useMemo(() => {
     const left = isFirst.current && currentAddress().isReturn ? kept.get(name) : undefined
     isFirst.current = false
-    // A name stands for rows of one kind.
+    // A name always has rows of one type.
     const pages = (left as ListPages<T> | undefined) ?? new ListPages(source)
     if (left) pages.refresh()
     kept.delete(name)
@@ -126,7 +126,7 @@ export function useListPages<T>(source: ListSource<T>, about: readonly string[] 
   return pages
 }
 
-/** So long after a key was pressed, the text is searched for. */
+/** The pause in typing, in ms, after which a text is searched for. */
 const TYPING_MS = 200
 
 /** The value after a pause in typing. */
@@ -140,7 +140,7 @@ export function useSettled<T>(value: T): T {
   return settled
 }
 
-/** A list of the service, as its query has been since a moment ago. */
+/** A paged list of the service, by the query after a pause in typing. */
 export function usePages<T>(path: string, typed: Query): ListPages<T> {
   const query = useSettled(typed)
   const source: ListSource<T> = {
@@ -157,12 +157,12 @@ export function usePages<T>(path: string, typed: Query): ListPages<T> {
 interface Action {
   busy: boolean
   failure: ApiFailure | null
-  /** Does nothing while it runs already. Returns why it failed, if it did. */
+  /** Runs `act`, unless one is running. Returns its failure, if any. */
   run: (act: () => Promise<void>) => Promise<ApiFailure | null>
   clear: () => void
 }
 
-/** A change that a person asks for. */
+/** The state of a change that a person requests. */
 export function useAction(): Action {
   const [busy, setBusy] = useState(false)
   const [failure, setFailure] = useState<ApiFailure | null>(null)

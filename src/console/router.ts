@@ -6,14 +6,14 @@ import { later } from './browser-clock.ts'
 import { Cell, useCell } from './cell.ts'
 
 const ROOT = serviceUrl('/console')
-/** After so long without scrolling, the place is kept. */
+/** The time in ms without scrolling after which the position is stored. */
 const SCROLLED_MS = 150
 
 interface Address {
-  /** Behind /console, without a slash at the end: `/batches/batch_…`. */
+  /** The path behind /console, without a slash at the end: `/batches/batch_…`. */
   path: string
   query: URLSearchParams
-  /** Grows with each page change, but not when only the query is replaced. */
+  /** A number that grows with each page change, but not when only the query is replaced. */
   visit: number
   /** Whether the browser's history has led here. */
   isReturn: boolean
@@ -31,7 +31,7 @@ export const useAddress = (): Address => useCell(address)
 
 export const currentAddress = (): Address => address.value
 
-/** `to` begins behind /console. */
+/** The address of a page; `to` begins behind /console. */
 export const href = (to: string): string => ROOT + to
 
 export function navigate(to: string): void {
@@ -46,7 +46,7 @@ function leave(to: string): void {
   history.pushState(null, '', to)
 }
 
-/** Where the page is to be scrolled as soon as it is high enough; null when it has been, or the reader scrolls. */
+/** The position to scroll to once the page is high enough; null afterwards, or when the reader scrolls. */
 let returnTo: number | null = null
 
 function beginReturn(state: unknown): void {
@@ -68,7 +68,7 @@ function keepScroll(): void {
   if (returnTo === null) history.replaceState({ scroll: scrollY }, '')
 }
 
-/** The browser itself would scroll at once, when the lists of a page are not there yet. */
+/** Restores positions itself: the browser would scroll before the lists of a page are read. */
 function watchScroll(): void {
   history.scrollRestoration = 'manual'
   beginReturn(history.state)
@@ -118,7 +118,7 @@ export function watchAddress(): void {
   })
 }
 
-/** To a place of this page, which stays as it is otherwise. */
+/** Goes to an anchor of this page without redrawing it. */
 function goWithin(url: URL): void {
   leave(url.pathname + url.search)
   address.set(read(address.value.visit, false))
@@ -128,7 +128,7 @@ function goWithin(url: URL): void {
 }
 
 export interface PageParams {
-  /** What the address names: the ID of a batch, the number of a line. */
+  /** The parameters in the path: the ID of a batch, the number of a line. */
   id: string
   line: string
 }

@@ -30,7 +30,7 @@ interface Found {
   to: string
   text: string
   note?: ComponentChildren
-  /** Unix seconds: when it was made. */
+  /** The time of creation in Unix seconds. */
   at?: number
 }
 
@@ -63,7 +63,7 @@ function SearchDialog(): VNode {
   const { rows, isWhole, failure } = useFound(text)
   const list = useRef<HTMLDivElement>(null)
   useEffect(() => {
-    /** By the arrows, from the field to the last link and back. */
+    /** Moves the focus by the arrow keys, from the field to the last link and back. */
     const move = (event: KeyboardEvent): void => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
       const places: Element[] = [...(list.current?.querySelectorAll('input, a') ?? [])]
@@ -76,7 +76,7 @@ function SearchDialog(): VNode {
     return () => document.removeEventListener('keydown', move)
   }, [])
   const isCurrent = text === typed.trim()
-  // Enter that comes before what is looked for.
+  // Whether Enter was pressed before the result was found.
   const [entered, enter] = useState(false)
   useEffect(() => {
     if (!entered || !isCurrent || (rows.length === 0 && !isWhole)) return
@@ -116,7 +116,7 @@ function SearchDialog(): VNode {
   )
 }
 
-/** What each source has found so far, in the order of the sources. */
+/** The results of each source so far, in the order of the sources. */
 function useFound(text: string): { rows: readonly Found[]; isWhole: boolean; failure: ApiFailure | null } {
   const none: (readonly Found[] | null)[] = []
   const [state, setState] = useState({ text, parts: none })
@@ -144,7 +144,7 @@ function useFound(text: string): { rows: readonly Found[]; isWhole: boolean; fai
 
 type Source = (text: string, signal: AbortSignal) => readonly Found[] | Promise<readonly Found[]>
 
-/** What is at hand comes first; nothing waits for another one. */
+/** The sources for a text, local ones first; no source waits for another. */
 function sourcesOf(text: string): Source[] {
   if (text === '') return [findRecent, findPages]
   if (/^req_\w{26,}$/.test(text)) return [() => [{ kind: 'audit.record', to: `/audit/${text}`, text }]]
@@ -167,7 +167,7 @@ const findPages: Source = (text) =>
     .map(({ path, title }): Found => ({ kind: 'search.page', to: path, text: t(title) }))
     .filter((page) => has(page.text, text))
 
-/** Saved views, and pages that were opened of late. */
+/** Finds saved views, and recently opened pages. */
 const findRecent: Source = (text) => {
   const views = keptList<SavedView>(VIEWS).map(({ name, path, query }): Found => {
     return { kind: 'search.view', to: path + query, text: name }
@@ -184,7 +184,7 @@ const findKeys: Source = async (text, signal) =>
       return { kind: 'audit.key', to: pathWith('/audit', { api_key_id: id }), text: name ?? id, note: id, at }
     })
 
-/** Calls about a file, which may be gone. */
+/** Finds calls about a file, which may be deleted. */
 const findCalls: Source = (text) => {
   const to = pathWith('/audit', { path: `/v1/files/${text}` })
   return /^file_\w{26}$/.test(text) ? [{ kind: 'nav.audit', to, text }] : []
@@ -229,7 +229,7 @@ async function findBatches(search: string, signal: AbortSignal): Promise<Found[]
   })
 }
 
-/** Those of exactly this custom_id, which an index finds; else those that contain it. */
+/** Finds lines with exactly this custom_id, by an index; else those that contain it. */
 async function findLines(text: string, signal: AbortSignal): Promise<Found[]> {
   const read = async (query: Query): Promise<FoundLine[]> =>
     (await getPage<FoundLine>('/v1/lines', { ...query, limit: SHOWN }, { signal })).data
@@ -254,7 +254,7 @@ async function findFiles(search: string, signal: AbortSignal): Promise<Found[]> 
   })
 }
 
-/** Those that contain the text; where there are more than a report has, the one of this name. */
+/** Finds entities that contain the text; where there are too many for a report, the one with this name. */
 async function findEntities(text: string, signal: AbortSignal): Promise<Found[]> {
   const read = (entity?: string): Promise<UsageObject> =>
     get('/v1/usage/entities', { entity, group_by: 'entity' }, { signal })

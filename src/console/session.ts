@@ -6,23 +6,23 @@ import { Cell, useCell } from './cell.ts'
 
 const PATH = '/console/session'
 
-/** Undefined until the service was asked; null when nobody is signed in. */
+/** The session; undefined until it is read, null when no key is signed in. */
 const session = new Cell<ConsoleSession | null | undefined>(undefined)
 
 export const useSession = (): ConsoleSession | null | undefined => useCell(session)
 
-/** Whether the service no longer knows the session that this page had. */
+/** Whether the session of this page has ended. */
 export const hasEnded = new Cell(false)
 
-/** Why a person who is signed in at a proxy may not use the service. */
+/** The reason for which a person signed in by a proxy may not use the service. */
 export const noAccess = new Cell<string | null>(null)
 
-/** The token of a one-time link that the page was opened with, until it is used or dismissed. */
+/** The token of the one-time link in the address, until it is used or dismissed. */
 export const link = new Cell<string | null>(null)
 
 export const may = (scope: Scope): boolean => session.value?.scopes.includes(scope) ?? false
 
-/** The key that is signed in; empty where none is. */
+/** The ID of the signed-in key; empty where there is none. */
 export const signedInKey = (): string => session.value?.api_key_id ?? ''
 
 /** Reads the session. A one-time link in the address does not sign in by itself, because links can be forged. */
@@ -34,7 +34,7 @@ export async function readSession(): Promise<void> {
   readLink()
   // A link that is pasted into the address of the open page does not load it again.
   addEventListener('hashchange', readLink)
-  // Whether there is a cookie; only the service can see it, and not where another site or a file led here.
+  // Whether the service saw a cookie, which browsers withhold when another site or a file led here.
   const cookie = document.documentElement.dataset.cookie === 'yes' || link.value !== null
   const known = document.getElementById('session')?.textContent
   session.set(known ? (JSON.parse(known) as ConsoleSession) : cookie ? undefined : null)
@@ -70,7 +70,7 @@ export async function signIn(api_key: string): Promise<void> {
   session.set(await post<ConsoleSession>(PATH, { api_key }))
 }
 
-/** Ends the previous session, unless the link has expired. */
+/** Signs in by a link, and ends the previous session unless the link has expired. */
 export async function signInByLink(token: string): Promise<void> {
   const before = session.value
   try {
@@ -85,7 +85,7 @@ export async function signInByLink(token: string): Promise<void> {
 export async function signOut(): Promise<void> {
   const { person, sign_out } = session.value ?? {}
   await remove(PATH)
-  // The next call would sign the person in again: the proxy has to end it.
+  // The next call would sign the person in again: the proxy has to sign out.
   if (person !== undefined) return location.assign(sign_out ?? serviceUrl('/'))
   hasEnded.set(false)
   session.set(null)

@@ -47,7 +47,7 @@ export function SignIn(): VNode {
 
 type LinkSignInProps = { link: string; session: ConsoleSession | null | undefined }
 
-/** Asks before a link signs in: the owner of its key would see everything that is done from then on. */
+/** Asks before a link signs in: the owner of its key would see everything that is done afterwards. */
 export function LinkSignIn({ link, session }: LinkSignInProps): VNode {
   const action = useAction()
   return (

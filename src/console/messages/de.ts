@@ -4,7 +4,7 @@ import { messages } from './texts.ts'
 
 export const texts = messages
 
-/** Why a batch waits; what servers say stays as they say it. */
+/** The German texts of waiting reasons; messages of servers stay as they are. */
 export const waiting: Readonly<Record<WaitingTextKey, string>> = {
   paused: 'Er ist angehalten; bis er fortgesetzt wird, wird nichts gesendet.',
   not_before: 'Er beginnt am {until}.',
@@ -41,7 +41,7 @@ export const waiting: Readonly<Record<WaitingTextKey, string>> = {
   'part.named': 'im Batch {remote_id}',
 }
 
-/** What to do about lines that failed, by the code of their error. */
+/** The German advice on failed lines, by error code. */
 export const advice: Readonly<Record<string, string>> = {
   invalid_request: 'Korrigieren Sie den Parameter, den `param` nennt, und senden Sie die Zeile noch einmal.',
   model_not_found: 'Wählen Sie ein Modell, das `GET /v1/models` nennt.',

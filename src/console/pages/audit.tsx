@@ -87,7 +87,7 @@ export function Audit(): VNode {
   )
 }
 
-/** Where an object of the API is shown. */
+/** The pages that show objects of the API, by kind. */
 const PLACES: Readonly<Record<string, { noun: MessageKey; to: (id: string) => string | null }>> = {
   batches: { noun: 'batch', to: (id) => `/batches/${id}` },
   files: { noun: 'new.file', to: (id) => pathWith('/files', { q: id }) },
@@ -110,7 +110,7 @@ const VERBS: Readonly<Record<string, MessageKey>> = {
   rotate_secret: 'webhooks.rotate',
 }
 
-/** What a call did, in words: a verb, and the object, with its name where it is known. */
+/** The effect of a call in words: a verb, and the object, with its name where it is known. */
 function What({ call, names }: { call: HttpRequestRecord; names: ReadonlyMap<string, string> }): VNode {
   const { method, path } = call
   const [, , kind = '', id, action] = path.split(/[/?]/)
@@ -175,7 +175,7 @@ function Answered({ status }: { status: number }): VNode {
   return <Badge tone={status < 400 ? 'good' : 'bad'} text={String(status)} />
 }
 
-/** Of a call or of a line. */
+/** The record of a call or of a line. */
 type AnyRecord = Partial<Omit<HttpRequestRecord, 'kind'> & Omit<LineRecord, 'kind'>> & { created: number }
 
 export function AuditRecord({ id }: PageParams): VNode {

@@ -36,18 +36,18 @@ export function BatchActions({ batch, errors, reload }: BatchActionsProps): VNod
 
 export type FailedLines = Omit<RetryBatch, 'completion_window' | 'output_url' | 'webhook'>
 
-/** Sent again as it is, such a line ends the same way for certain; others may have to have their reason removed first. */
+/** Error codes of lines that certainly fail again unchanged. */
 const NO_USE = ['content_filter', 'context_length_exceeded']
 
 export const mayRetryCode = (code: string): boolean => !NO_USE.includes(code)
 
-/** How many of the failed lines may succeed as things are. */
+/** The number of failed lines that may succeed now. */
 function mayHelp(errors: BatchErrors | null): number {
   const groups = errors?.groups.filter(({ retryable }) => retryable) ?? []
   return groups.reduce((sum, { lines }) => sum + lines, errors?.other ?? 0)
 }
 
-/** What all lines of a batch may cost now; null where its input is gone, or this key may not ask. */
+/** The estimated cost of all lines of a batch; null where its input is deleted, or the key may not create batches. */
 export function useEstimate(batch: BatchObject | null): BatchEstimate | null {
   const id = batch && batch.status !== 'validating' && may('batches:write') ? batch.id : null
   return useResource(
@@ -59,15 +59,15 @@ export function useEstimate(batch: BatchObject | null): BatchEstimate | null {
 
 interface RetryProps {
   batch: BatchObject
-  /** All failed lines where it is absent. */
+  /** The failed lines to retry; absent: all. */
   which?: FailedLines
-  /** How many these are, where that is known. */
+  /** The number of lines to retry, where it is known. */
   lines?: number
-  /** Of all failed lines. */
+  /** The errors of all failed lines. */
   errors?: BatchErrors | null
 }
 
-/** Runs failed lines again in a batch of their own, once this one has ended. */
+/** The button that retries failed lines in a batch of their own, once this one has ended. */
 export function RetryButton({
   quiet,
   label,
@@ -89,7 +89,7 @@ export function RetryButton({
   )
 }
 
-/** Says how many lines may succeed now, and what that costs, before it spends. */
+/** The dialog that shows how many lines may succeed now, and at which cost, before the retry. */
 function RetryDialog({ batch, which, lines, errors = null }: RetryProps): VNode {
   const estimate = useEstimate(batch)
   const { failed, total } = batch.request_counts
@@ -184,7 +184,7 @@ function Downloads({ batch, reload }: { batch: BatchObject; reload: () => void }
   )
 }
 
-/** To the bucket of the batch again, or to another one; of a batch that runs, when it has ended. */
+/** The dialog that writes results to a bucket, for a running batch at its end. */
 function ExportDialog({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
   const [url, setUrl] = useState(batch.output_url ?? '')
   const write = async (): Promise<void> => {

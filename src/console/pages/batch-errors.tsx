@@ -16,10 +16,10 @@ import { href, replaceQuery } from '../router.ts'
 import { may } from '../session.ts'
 import { mayRetryCode, RetryButton } from './batch-actions.tsx'
 
-/** Null where no line has failed. */
+/** Reads the errors of a batch; null where no line has failed. */
 export function useErrors(batch: BatchObject | null): Resource<BatchErrors | null> {
   const failed = batch?.request_counts.failed ?? 0
-  // While it runs, again with each doubling and in the end: every new failure is not worth a question.
+  // While the batch runs, errors are read again when they have grown by a fifth, and at the end.
   const step = batch && ended(batch) ? 'ended' : Math.floor(Math.log2(failed + 1) * 4)
   return useResource(
     async (signal) =>

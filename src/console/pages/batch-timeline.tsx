@@ -56,7 +56,7 @@ export function Timeline({ batch }: { batch: BatchObject }): VNode | null {
 
 type Point = BatchTimeline['points'][number]
 
-/** Intervals in which nothing finished are left out of the answer, and are zeros of the chart. */
+/** The series of the chart; intervals without finished lines, which the answer omits, are zeros. */
 function seriesOf(
   { points, interval_s }: BatchTimeline,
   measure: Measure,

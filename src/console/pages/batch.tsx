@@ -24,7 +24,7 @@ import { ErrorGroups, useErrors } from './batch-errors.tsx'
 import { Timeline } from './batch-timeline.tsx'
 import { Lines } from './line-browser.tsx'
 
-/** How often a batch is asked for while its results are written to a bucket. */
+/** The interval in ms at which a batch is read while its results are written to a bucket. */
 const WRITTEN_POLL_MS = 5_000
 
 export function Batch({ id }: PageParams): VNode {
@@ -37,7 +37,7 @@ export function Batch({ id }: PageParams): VNode {
   const errors = useErrors(batch)
   const estimate = useEstimate(batch)
   const hasEnded = batch !== null && ended(batch)
-  // The files of results are named once it has ended.
+  // A batch names the files of its results once it has ended.
   useEffect(() => {
     if (hasEnded && read.data && !ended(read.data)) read.reload()
   }, [hasEnded])
@@ -109,7 +109,7 @@ function Whole({ batch, errors, estimate }: WholeProps): VNode {
   )
 }
 
-/** Why a batch failed or expired as a whole; what is wrong with single lines is told with their errors. */
+/** The problems for which a batch failed or expired as a whole; errors show those of single lines. */
 function Problems({ batch: { status, errors, request_counts } }: { batch: BatchObject }): VNode | null {
   const problems = (errors?.data ?? []).filter(({ line }) => line === null || request_counts.failed === 0)
   if (problems.length === 0) return null
@@ -196,7 +196,7 @@ function Summary({ batch, estimate }: { batch: BatchObject; estimate: BatchEstim
 
 type AgainstEstimateProps = { batch: BatchObject; estimate: BatchEstimate | null }
 
-/** What the whole batch may cost at most, next to what it has cost. */
+/** The cost so far beside the highest cost of the whole batch. */
 function AgainstEstimate({ batch, estimate }: AgainstEstimateProps): VNode | null {
   const most = estimate?.cost_usd
   if (most === undefined || most === 0) return null
@@ -245,7 +245,7 @@ function Details({ batch }: { batch: BatchObject }): VNode {
   )
 }
 
-/** The batches that run failed lines of this one again. */
+/** The batches that retry failed lines of this batch. */
 function Retries({ id }: { id: string }): VNode | null {
   const retries = useResource(
     (signal) => getPage<BatchObject>('/v1/batches', { retry_of: id, limit: 20 }, { signal }),

@@ -101,7 +101,7 @@ export function Batches(): VNode {
   )
 }
 
-/** What was read and, in the list of the newest, what was pushed since. Only the service can tell whether what is pushed is searched for. */
+/** The batches that were read and, in the list of the newest, pushed since. Only the service can search pushed ones. */
 function merged(
   read: readonly BatchObject[],
   pushed: ReadonlyMap<string, BatchObject>,
@@ -220,7 +220,7 @@ function Progress({ batch }: { batch: BatchObject }): VNode {
   )
 }
 
-/** And, below them, the lines that were not run. */
+/** The number of failed lines and, below it, of those that were not run. */
 function Failed({ batch }: { batch: BatchObject }): VNode {
   const { failed, notRun } = lineCounts(batch)
   return (
@@ -237,7 +237,7 @@ function Failed({ batch }: { batch: BatchObject }): VNode {
   )
 }
 
-/** The rate and the time that is left; of a batch that has ended, its mean rate and how long it took. */
+/** The rate and the time left; of an ended batch, its mean rate and its duration. */
 function Speed({ batch }: { batch: BatchObject }): VNode {
   const end = endedAt(batch)
   if (end !== undefined) {

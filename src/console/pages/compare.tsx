@@ -34,7 +34,7 @@ import { href, replaceQuery, useAddress } from '../router.ts'
 
 const OFFERED_MAX = 8
 const PAGE_LINES = 2_000
-/** More would not fit into every browser. */
+/** The most lines that are compared, and characters that are kept: more would not fit into every browser. */
 const LINES_MAX = 200_000
 const CHARACTERS_MAX = 20_000_000
 const DIFFERENT = ['status', 'answer', 'missing'] as const
@@ -81,11 +81,11 @@ export function Compare(): VNode {
 interface Compared {
   a: BatchObject
   b: BatchObject
-  /** In place of `a`: what is searched for, or the newest batches; the one that was retried, retries and those of the same input first. */
+  /** Batches to choose as `a`: found, or newest; the retried batch, retries and those of the same input come first. */
   offered: readonly BatchObject[]
 }
 
-/** `a` empty: what is offered first; null where there is nothing to compare with. */
+/** Reads both batches; an empty `a` is the first choice; null where there is no other batch. */
 async function readBoth(a: string, b: string, search: string, signal: AbortSignal): Promise<Compared | null> {
   const read = (id: string): Promise<BatchObject> =>
     get(`/v1/batches/${encodeURIComponent(id)}`, {}, { signal })
@@ -94,7 +94,7 @@ async function readBoth(a: string, b: string, search: string, signal: AbortSigna
   const parent = retry_of && chosen?.id !== retry_of ? await read(retry_of).catch(() => null) : null
   const list = (query: Query): Promise<List<BatchObject>> =>
     getPage('/v1/batches', { ...query, limit: OFFERED_MAX }, { signal })
-  // Runs of a name are told apart by what it ends with.
+  // Names of repeated runs differ in their endings.
   const name = second.name.slice(0, 200).replace(/(.)[\s#._-]*v?[\d\s:._-]*$/i, '$1')
   const near = [second.input_file_id, name, ''].map((search) => ({ search }))
   const found = await Promise.all((search === '' ? [{ retry_of: b }, ...near] : [{ search }]).map(list))
@@ -104,7 +104,7 @@ async function readBoth(a: string, b: string, search: string, signal: AbortSigna
   return first ? { a: first, b: second, offered } : null
 }
 
-/** By `custom_id`: the results of a batch. */
+/** The results of a batch by `custom_id`. */
 async function readSides(id: string, signal: AbortSignal): Promise<Map<string, Side>> {
   const sides = new Map<string, Side>()
   let room = CHARACTERS_MAX
@@ -219,7 +219,7 @@ function BatchCard({ letter, batch, other }: BatchCardProps): VNode {
   )
 }
 
-/** A value of both sides. */
+/** The values of both sides. */
 const both = ({ a, b }: Pair, show: (side: Side) => string): VNode => (
   <div>
     {a ? show(a) : '–'} <span class="muted">→</span> {b ? show(b) : '–'}
@@ -269,7 +269,7 @@ const COLUMNS = (): Column<Pair>[] => [
 
 type OpenPairProps = { a: BatchObject; b: BatchObject; pair: Pair; pairs: readonly Pair[] }
 
-/** Both answers whole, and the words that only one of them has; `pairs`: those that are listed. */
+/** Both whole answers, with the words that only one of them has. `pairs`: the listed pairs. */
 function OpenPair({ a, b, pair, pairs }: OpenPairProps): VNode {
   const lines = useResource(
     (signal) => Promise.all([readLine(a, pair.a, signal), readLine(b, pair.b, signal)]),
@@ -318,7 +318,7 @@ async function readLine(
   return side && (await get<BatchLine>(`/v1/batches/${batch.id}/lines/${side.line}`, {}, { signal }))
 }
 
-/** JSON is set in lines, so that its members are compared. */
+/** The text of an answer; JSON is indented, so that its members are compared. */
 function textOf(line: BatchLine | null): string {
   const text = isRecord(line?.result) ? answerOf(line.result) : ''
   const parsed = /^\s*[[{]/.test(text) ? parseExact(text) : null
@@ -330,7 +330,7 @@ interface OpenSideProps {
   batch: BatchObject
   side: Side | null
   line: BatchLine | null
-  /** None where there is nothing to compare with. */
+  /** The parts of an answer; empty where there is no other answer. */
   parts: readonly AnswerPart[]
 }
 

@@ -17,7 +17,7 @@ import { type Column, Table } from '../parts/table.tsx'
 import { useAll, usePages } from '../resource.ts'
 import { may, useSession } from '../session.ts'
 
-/** Kept back unless asked for: with them a key rules over others. */
+/** Scopes that are not preselected: a key with them controls others. */
 const POWERS: readonly Scope[] = ['operator', 'keys:write']
 
 export function Keys(): VNode {

@@ -83,7 +83,7 @@ const SHOWN = 6
 
 interface LimitCardProps {
   limit: LimitObject
-  /** Null until it is known what was spent. */
+  /** The spend under the limits; null until it is read. */
   caps: readonly Cap[] | null
   edit: () => void
   reload: () => void
@@ -131,7 +131,7 @@ function LimitCard({ limit, caps, edit, reload }: LimitCardProps): VNode {
   )
 }
 
-/** `isNamed`: with the entity, where nothing around it names it. */
+/** The gauge of a limit's spend. `isNamed`: whether it names the entity. */
 export function Gauge({ cap, isNamed }: { cap: Cap; isNamed: boolean }): VNode {
   const { limit, value } = cap
   const name = cap.name ?? t('limits.project')

@@ -31,10 +31,10 @@ const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'search'] as con
 
 export type LineFilter = Pick<LinesQuery, (typeof FIELDS)[number]>
 
-/** Lines as a list, or their answers as a table where the requests ask for columns. */
+/** The lines of a batch as a list, or their answers as a table where the requests ask for columns. */
 export function Lines({ batch }: { batch: BatchObject }): VNode {
   const { query } = useAddress()
-  // Before that the service has no lines to show.
+  // Before that status, the service has no lines to show.
   const isPlanned = batch.status !== 'validating' && batch.status !== 'failed'
   const columns = useResource(
     async (signal) =>
@@ -64,7 +64,7 @@ export function Lines({ batch }: { batch: BatchObject }): VNode {
   )
 }
 
-/** Loads more rows as it is scrolled. */
+/** A table of answers, which loads more rows on scrolling. */
 function AnswerTable({ batch, columns }: { batch: BatchObject; columns: readonly string[] }): VNode {
   const pages = useListPages<AnswerRow>({
     name: `answers of ${batch.id}`,
@@ -97,7 +97,7 @@ function AnswerTable({ batch, columns }: { batch: BatchObject; columns: readonly
   return <PagedTable<AnswerRow> pages={pages} label={t('lines.answers')} columns={table} />
 }
 
-/** With the filters, which the page of the line keeps to. */
+/** A link to a line that keeps the filters, also for its neighbours. */
 const lineLink = (batchId: string, line: number, custom_id: string): VNode => (
   <a
     class="row-link mono"
@@ -118,7 +118,7 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
   const seen = useRef(done)
   useEffect(() => {
     if (seen.current === done) return
-    // At most every two seconds while lines finish, and once when the last has.
+    // Refreshed at most every two seconds while lines finish, and once after the last.
     return later(ended(batch) ? 0 : REFRESH_MS, () => {
       seen.current = done
       pages.refresh()
@@ -156,7 +156,7 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
   )
 }
 
-/** In any order without a filter, page after page with one. */
+/** The source of lines: numbered without a filter, page after page with one. */
 function linesOf(batchId: string, filter: LineFilter, total: number): ListSource<LineSummary> {
   const path = `/v1/batches/${encodeURIComponent(batchId)}/lines`
   const isFiltered = Object.values(filter).some((value) => value !== undefined && value !== '')
@@ -166,7 +166,7 @@ function linesOf(batchId: string, filter: LineFilter, total: number): ListSource
     read: async (cursor, signal) => {
       const rows: LineSummary[] = []
       let next: string | null = cursor ?? '0'
-      // A page of the service may be short, and the list still go on.
+      // A page of the service may be short although the list continues.
       while (next !== null && rows.length < PAGE) {
         const page: Query = { ...filter, after: next, limit: PAGE - rows.length }
         const { data, next_cursor }: List<LineSummary> = await get(path, page, { signal })
@@ -178,13 +178,13 @@ function linesOf(batchId: string, filter: LineFilter, total: number): ListSource
   }
 }
 
-/** As the address has it. */
+/** The filter in the address. */
 export function readFilter(query: URLSearchParams): LineFilter {
   const given = Object.fromEntries(FIELDS.map((name) => [name, query.get(name) ?? undefined]))
   return { ...given, status: LINE_STATUSES.find((status) => status === given.status) }
 }
 
-/** What retries exactly the failed lines that are shown; null where others are shown, or all failed ones. */
+/** The retry of exactly the shown failed lines; null where others are shown, or all failed ones. */
 function retriable({ status, code, ...filter }: LineFilter): FailedLines | null {
   const which = { ...(code ? { codes: [code] } : {}), ...filter }
   const isFiltered = Object.values(which).some((value) => value !== undefined && value !== '')

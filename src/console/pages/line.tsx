@@ -23,7 +23,7 @@ import { type LineFilter, readFilter } from './line-browser.tsx'
 
 interface LineRead {
   line: BatchLine
-  /** With every number as it was sent. */
+  /** The request with every number as it was sent. */
   exact: Record<string, unknown>
 }
 
@@ -44,7 +44,7 @@ export function Line({ id, line: number }: PageParams): VNode {
   const neighbours = useResource((signal) => readNeighbours(id, at, filter, signal), [id, at, filter])
   const [previous, next] = neighbours.data ?? []
   const to = (n: number): string => `/batches/${id}/lines/${n}${location.search}`
-  // Before it is shown that there are neighbours: keys may be pressed at once.
+  // The layout effect runs before neighbours are shown, since keys may be pressed at once.
   useLayoutEffect(() => {
     const press = ({ key, target, ctrlKey, metaKey, altKey }: KeyboardEvent): void => {
       const inField = target instanceof Element && target.closest('input, textarea, select, dialog')
@@ -75,7 +75,7 @@ export function Line({ id, line: number }: PageParams): VNode {
   )
 }
 
-/** The numbers of the lines before and behind it that the filter leaves; null where there is none. */
+/** The numbers of the filtered lines before and behind a line; null where there is none. */
 async function readNeighbours(
   id: string,
   at: number,
@@ -83,7 +83,7 @@ async function readNeighbours(
   signal: AbortSignal,
 ): Promise<readonly [number | null, number | null]> {
   const path = `/v1/batches/${encodeURIComponent(id)}/lines`
-  /** The first or last between two lines, both excluded. */
+  /** The first or last line between two lines, both excluded. */
   const within = async (after: number, before: number, end: 'first' | 'last'): Promise<number | null> => {
     let last: number | null = null
     for (let cursor: string | null = String(after); cursor !== null && Number(cursor) < before - 1; ) {
@@ -108,7 +108,7 @@ async function readNeighbours(
   return await Promise.all([previous(), within(at, Number.MAX_SAFE_INTEGER, 'first')])
 }
 
-/** In a batch of its own, once this one has ended. */
+/** Offers to retry a line in a batch of its own, once this one has ended. */
 function RetryLine({ batchId, line: { line, error } }: { batchId: string; line: BatchLine }): VNode | null {
   const batch = useGet<BatchObject>(`/v1/batches/${batchId}`)
   return batch.data && mayRetryCode(error?.code ?? '') ? (
@@ -228,7 +228,7 @@ function WhyFailed({ line }: { line: BatchLine }): VNode {
 
 type Attempt = { at: number; upstream: string; status: number | null; duration_ms: number; reason?: string }
 
-/** What is wrong with an answer, in words; else what the server said. */
+/** The fault of an answer in words, else the server's message. */
 function reasonText(reason: string): string {
   return reason === 'not_schema' || reason === 'not_json' || reason === 'cut_off'
     ? t(`line.again.${reason}`)
@@ -257,7 +257,7 @@ function Attempts({ line }: { line: BatchLine }): VNode | null {
   )
 }
 
-/** To be sent to the model's own server: batches alone are served here. */
+/** A curl command for the model's own server, since this service answers only batches. */
 function curlOf({ url, body }: Record<string, unknown>): string {
   const quoted = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`
   return `curl "$MODEL_SERVER"${quoted(String(url))} -H 'Content-Type: application/json' -d ${quoted(print(body))}\n`

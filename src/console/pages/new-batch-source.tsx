@@ -93,14 +93,14 @@ function lineOf(
 
 const asFile = (text: string, name: string): File => new File([text], name, { type: 'application/jsonl' })
 
-/** Fields that survive a reload and a way to another page. */
+/** The fields of a form, kept in the browser across reloads and visits of other pages. */
 function useDraft<Name extends string>(name: string, start: Readonly<Record<Name, string>>) {
   const key = `offpeak.draft.${name}`
   const kept: Partial<Record<Name, string>> = JSON.parse(sessionStorage.getItem(key) ?? '{}')
   return useFields({ ...start, ...kept }, (values) => sessionStorage.setItem(key, JSON.stringify(values)))
 }
 
-/** What a prompt may have been meant to say: names in single braces, or columns that it does not use. */
+/** A warning about a prompt with names in single braces, or without columns. */
 function doubtOf(prompt: string, columns: readonly string[]): string | null {
   const { 1: name } = /(?<!\{)\{\s*([^{}]+?)\s*\}(?!\})/.exec(prompt) ?? []
   if (name !== undefined && columns.includes(name)) return t('new.singleBraces', { name })
@@ -248,7 +248,7 @@ function firstBadLine(text: string): string | null {
   return null
 }
 
-/** Where a line stops being JSON; null where it is. */
+/** The place and the message where a line stops being JSON; null where it is JSON. */
 export function jsonProblem(line: string): { column: number; message: string } | null {
   const at = brokenAt(line)
   return at === null

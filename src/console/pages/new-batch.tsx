@@ -26,10 +26,10 @@ import { SIMULATOR } from './batches.tsx'
 import { BatchSource, jsonProblem } from './new-batch-source.tsx'
 
 const POLL_MS = 300
-/** So much of a file is read for what its first line asks for. */
+/** The bytes of a file that are read for the endpoint of its first line. */
 const FIRST_LINE_BYTES_MAX = 1024 * 1024
 const EXAMPLE = '/console/gsm8k.jsonl'
-/** Larger files are not read again to show their bad lines. */
+/** The largest file in bytes that is read again to show its bad lines. */
 const SHOWN_BYTES_MAX = 64 * 1024 * 1024
 
 export function NewBatch(): VNode {
@@ -54,13 +54,13 @@ export function NewBatch(): VNode {
         await new Promise<void>((resolve) => later(POLL_MS, resolve))
         uploaded = await get<FileObject>(`/v1/files/${uploaded.id}`, {}, { signal: abort.current.signal })
       }
-      // The simulator costs nothing: nothing is to be decided.
+      // The simulator is free, so that the batch is created at once.
       if (run && uploaded.status === 'processed')
         navigate(
           `/batches/${(await post<BatchObject>('/v1/batches', await exampleOrder(uploaded, chosen))).id}`,
         )
       else {
-        // A page that is loaded again goes on with it.
+        // A reloaded page continues with the uploaded file.
         replaceQuery({ file: uploaded.status === 'processed' ? uploaded.id : null })
         setFile(uploaded)
       }
@@ -128,30 +128,30 @@ export function NewBatch(): VNode {
   )
 }
 
-/** The example of the project, for a model that there is. */
+/** The example file, with an existing model in its lines. */
 async function exampleFile(model: ModelObject | undefined): Promise<File> {
   const text = await (await fetchApi('GET', EXAMPLE)).text()
   const named = text.replaceAll(`"model":"${SIMULATOR}"`, `"model":${JSON.stringify(model?.id ?? SIMULATOR)}`)
   return new File([named], 'gsm8k.jsonl')
 }
 
-/** The service tells whether it has the endpoint. */
+/** The order of a batch with any endpoint, which the service checks. */
 type Order = Omit<CreateBatch, 'endpoint'> & { endpoint: string }
 
 const CHAT = '/v1/chat/completions'
 
-/** What a person chooses of a batch; texts as they are typed. */
+/** The choices for a batch, as they are typed. */
 const CHOICES = {
   ...{ window: '', name: '', entity: '', start: '', metadata: '' },
   ...{ reask: '', webhook: '', output: '' },
 }
 
-/** How often, and how, answers that miss their schema may be asked for again. */
+/** The options for asking again when an answer misses its schema: number and mode. */
 const REASKS = ['', '1:repeat', '3:repeat', '1:repair', '3:repair'] as const
 
 const DRAFT = 'offpeak.draft'
 
-/** What was chosen for this file before the page was loaded again. */
+/** The choices for this file from before the page was reloaded. */
 function readDraft(fileId: string): typeof CHOICES {
   const { file, ...choices } = JSON.parse(sessionStorage.getItem(DRAFT) ?? '{}')
   return file === fileId ? { ...CHOICES, ...choices } : CHOICES
@@ -189,7 +189,7 @@ function reaskOf(text: string): NonNullable<CreateBatch['reask']> {
   return { max: Number(max), mode: mode === 'repair' ? 'repair' : 'repeat' }
 }
 
-/** What changes neither the price nor the time. */
+/** The destinations of events and results, which change neither price nor time. */
 function placesOf({ webhook, output }: typeof CHOICES): Pick<CreateBatch, 'webhook' | 'output_url'> {
   return {
     ...(webhook.trim() === '' ? {} : { webhook: { url: webhook.trim() } }),
@@ -197,7 +197,7 @@ function placesOf({ webhook, output }: typeof CHOICES): Pick<CreateBatch, 'webho
   }
 }
 
-/** What the first line asks for, of a file here or of one that the service has. */
+/** The endpoint in the first line of a local or an uploaded file. */
 async function endpointOf(file: File | FileObject): Promise<string> {
   const range = { range: `bytes=0-${FIRST_LINE_BYTES_MAX - 1}` }
   const content =
@@ -256,7 +256,7 @@ function BadLines({ file, local }: { file: FileObject; local: File }): VNode {
   )
 }
 
-/** As the service says it, or else as it is found here. */
+/** The invalid column in the service's message, or else as found here. */
 function columnOf(message: string, text: string): number | null {
   const { 1: named } = /^Column (\d+)\b/.exec(message) ?? []
   return named === undefined ? (jsonProblem(text)?.column ?? null) : Number(named)

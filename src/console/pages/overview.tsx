@@ -64,7 +64,7 @@ export function Overview(): VNode {
   )
 }
 
-/** What does not work, each with the page that helps; and what this key cannot see. */
+/** The list of problems, each with the page that helps, and of resources that the key may not see. */
 function Broken({ problems, unseen, failure }: Health): VNode {
   return (
     <Section title={t('overview.broken')}>
@@ -84,7 +84,7 @@ function Broken({ problems, unseen, failure }: Health): VNode {
   )
 }
 
-/** Unix seconds; Infinity where nothing can be said. */
+/** The estimated end of a batch in Unix seconds; Infinity where unknown. */
 const doneAt = (batch: BatchObject): number => speedOf(batch).estimated_completion ?? Number.POSITIVE_INFINITY
 
 function isLate(batch: BatchObject): boolean {
@@ -93,7 +93,7 @@ function isLate(batch: BatchObject): boolean {
 }
 
 function Late({ open }: { open: readonly BatchObject[] }): VNode {
-  // Those that cannot run at all come first.
+  // Batches that cannot run at all come first.
   const rank = ({ waiting_reason }: BatchObject): number =>
     waiting_reason && isBroken(waiting_reason.code) ? 0 : 1
   const late = open.filter(isLate).sort((a, b) => rank(a) - rank(b) || a.expires_at - b.expires_at)
@@ -130,7 +130,7 @@ function Late({ open }: { open: readonly BatchObject[] }): VNode {
   )
 }
 
-/** How much there is to do, by state, and when it will be done. */
+/** The amount of open work by state, and its estimated end. */
 function Work({ open }: { open: readonly BatchObject[] }): VNode {
   const left = open.reduce(
     (sum, { request_counts: { total, completed, failed } }) => sum + total - completed - failed,
@@ -177,7 +177,7 @@ type Hour = UsageHours['hours'][number]
 const linesOf = ({ completed, failed, not_run }: Hour): number => completed + failed - not_run
 const tokensOf = ({ prompt_tokens, completion_tokens }: Hour): number => prompt_tokens + completion_tokens
 
-/** What each hour is shown by; lines and tokens a second. */
+/** The measures of an hour; lines and tokens are rates per second. */
 const MEASURES = {
   lines: { of: linesOf, show: perSecond, isRate: true },
   tokens: { of: tokensOf, show: perSecond, isRate: true },
@@ -185,16 +185,16 @@ const MEASURES = {
 }
 const MEASURE_NAMES = ['lines', 'tokens', 'cost'] as const
 
-/** Of a server, less than this is left for lines where live traffic is shown; and how dark all of it is. */
+/** The share left for lines below which live traffic is shaded, and the opacity of full live traffic. */
 const LIVE_SHOWN = 0.98
 const LIVE_OPACITY = 0.5
 
-/** The last 24 hours in one picture, with live traffic. */
+/** The chart of the last 24 hours, with live traffic. */
 function LastDay({ usage: { hours, end } }: { usage: UsageHours }): VNode {
   const [measure, setMeasure] = useState<(typeof MEASURE_NAMES)[number]>('lines')
   const { of, show, isRate } = MEASURES[measure]
   const sum = (value: (hour: Hour) => number): number => hours.reduce((all, hour) => all + value(hour), 0)
-  /** The last hour is not over. */
+  /** The seconds of an hour so far: the last one is not over. */
   const secondsOf = ({ at }: Hour): number => (isRate ? Math.max(1, Math.min(HOUR_S, end - at)) : 1)
   const options = MEASURE_NAMES.map((name) => [name, t(`timeline.${name}`)] as const)
   const label = t(`timeline.${measure}`)
@@ -240,7 +240,7 @@ function LastDay({ usage: { hours, end } }: { usage: UsageHours }): VNode {
   )
 }
 
-/** What was spent this day and this month, and the caps that are fullest. */
+/** The spend of this day and this month, and the fullest limits. */
 function Spend({ caps, spent }: Health): VNode | null {
   if (!spent) return null
   const figure = (title: string, { cost_usd, lines, not_run }: UsageObject) =>

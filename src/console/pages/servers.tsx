@@ -61,7 +61,7 @@ function Whole({ service, waiting }: WholeProps): VNode {
     )
     return { ...server, latency_ms: server.latency_ms ?? hours?.at(-1)?.latency_ms ?? null }
   })
-  // An outage that batches wait for is told above, and flow control is none.
+  // Outages of waiting batches are shown above, and a 429 is no outage.
   const isTold = new Set(waiting.map(({ model }) => model))
   const models = service.models.filter(
     ({ model, error }) => !isTold.has(model) && !/^429\b/.test(error ?? ''),
@@ -137,7 +137,7 @@ function Whole({ service, waiting }: WholeProps): VNode {
 }
 
 type Models = NonNullable<ServiceStatus['service']>['models']
-/** `why`: what keeps all of its servers. */
+/** The waiting lines of a model. `why`: the reason for which none of its servers answers. */
 type Waits = {
   model: string | null
   lines: number
@@ -146,7 +146,7 @@ type Waits = {
   why?: MessageKey
 }
 
-/** The models that lines wait for, the one that takes longest first, and what keeps their servers from more. */
+/** The models of waiting lines, the slowest first, and the limits of their servers. */
 function Demand({ servers, models }: { servers: readonly Server[]; models: Models }): VNode | null {
   const due = ({ paused_at, waiting_reason: why }: BatchObject): boolean =>
     !paused_at && why?.code !== 'not_before'
@@ -154,7 +154,7 @@ function Demand({ servers, models }: { servers: readonly Server[]; models: Model
   const rows = [...Map.groupBy(open, ({ model = null }) => model)].map(([model, batches]): Waits => {
     const own = servers.filter((server) => server.model === model)
     const lines = batches.reduce((sum, { request_counts: n }) => sum + n.total - n.completed - n.failed, 0)
-    // A server that takes long over a line has answered none in most reports.
+    // A slow server has answered no line in most reports.
     const rate = batches.reduce((sum, batch) => sum + (speedOf(batch).lines_per_s ?? 0), 0)
     const state = models.find((one) => one.model === model)?.state ?? ''
     return { model, lines, rate, servers: own, why: MODEL_STATES[state] }
@@ -197,7 +197,7 @@ type Hour = NonNullable<NonNullable<ServiceStatus['service']>['history']>[number
 const HOUR_S = 3_600
 const COLOURS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5', '--series-6']
 
-/** What each hour of a server is shown by. */
+/** The measures of a server's hour. */
 const MEASURES = {
   requests: { of: ({ answered }: Hour) => answered, show: count },
   errors: { of: ({ missed }: Hour) => missed, show: count },
@@ -206,7 +206,7 @@ const MEASURES = {
 }
 const MEASURE_NAMES = ['requests', 'errors', 'latency', 'inFlight'] as const
 
-/** The last day of the servers with the most requests. */
+/** The chart of the last day for the servers with the most requests. */
 function History({ hours }: { hours: readonly Hour[] }): VNode | null {
   const [measure, setMeasure] = useState<(typeof MEASURE_NAMES)[number]>('requests')
   if (hours.length === 0) return null
@@ -255,7 +255,7 @@ function heldBackText(server: Server, others: readonly Server[]): string {
     : t(`servers.state.${why}` satisfies MessageKey)
 }
 
-/** Of a server that answers others too: how many lines it may have now, and what it says of itself. */
+/** The lines that a server with live traffic may have now, and its own report. */
 function LiveShare({ live }: { live: NonNullable<UpstreamStatus['live']> }): VNode {
   const { share, running, waiting, cache } = live
   const said = [
@@ -271,7 +271,7 @@ function LiveShare({ live }: { live: NonNullable<UpstreamStatus['live']> }): VNo
   )
 }
 
-/** Whether its hours let it take lines, and until when. */
+/** Whether the server's hours allow lines, and until when. */
 function Hours({ hours }: { hours: NonNullable<UpstreamStatus['hours']> | null }): VNode {
   if (hours === null) return <span class="muted">{t('servers.hours.always')}</span>
   const { places, until } = hours
@@ -290,7 +290,7 @@ function Hours({ hours }: { hours: NonNullable<UpstreamStatus['hours']> | null }
   )
 }
 
-/** What the lines of a model wait for. */
+/** The states for which the lines of a model wait. */
 const MODEL_STATES: Readonly<Record<string, MessageKey>> = {
   starting: 'waiting.engine_starting',
   unavailable: 'waiting.model_unavailable',

@@ -91,13 +91,13 @@ function setTheme(name: Theme): void {
 
 const language = (): Language => languageOf(kept(LANGUAGE), navigator.languages)
 
-/** The page has to be loaded again for every text to follow. */
+/** Stores the language; the reload changes every text. */
 function setLanguage(name: string): void {
   if (isLanguage(name)) keep(LANGUAGE, name)
   location.reload()
 }
 
-/** Called before the first page is drawn. */
+/** Applies theme and language; called before the first page is drawn. */
 export async function applyPreferences(): Promise<void> {
   document.documentElement.dataset.theme = theme()
   const name = language()

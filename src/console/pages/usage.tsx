@@ -30,7 +30,7 @@ type Metric = (typeof METRICS)[number]
 const RANGES = ['month', '7', '30', '90', 'days'] as const
 const STEPS = ['day', 'week', 'month'] as const
 type Step = (typeof STEPS)[number]
-/** What of rows the table shows. */
+/** The values of a row that the table shows. */
 const SUMMED = ['lines', 'failed', 'not_run', 'total_tokens', 'cost_usd'] as const
 const COLORS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5']
 const OTHERS = '--series-6'
@@ -205,7 +205,7 @@ function Report({ usage, before, by, metric, start, end, step }: ReportProps): V
   )
 }
 
-/** The first day of the week, from Monday on, or of the month that a day is of. */
+/** The first day of a day's week (from Monday) or month. */
 function firstDay(day: number, step: Step): number {
   if (step === 'month') return dayOf(windowAt('month', startOfDay(day)).start)
   // The first of all days was a Thursday.
@@ -220,7 +220,7 @@ function added(a: Row | undefined, b: Row): Row {
   return { ...a, ...Object.fromEntries(sums) }
 }
 
-/** Each series is its own amount and that of all below it, so that drawing them in order stacks them. */
+/** Stacks series: each becomes the sum of itself and those below it, to be drawn in this order. */
 function stacked(
   rows: readonly Row[],
   names: readonly string[],

@@ -48,7 +48,7 @@ interface ChoiceProps<T extends string> {
   choose: (value: T) => void
 }
 
-/** Buttons of which one is pressed. */
+/** A group of buttons of which one is pressed. */
 export function Choice<T extends string>({ label, options, value, choose }: ChoiceProps<T>): VNode {
   return (
     <div class="seg" role="group" aria-label={label}>
@@ -81,7 +81,7 @@ export function TextButton({ label, kind, ...button }: TextButtonProps): VNode {
   )
 }
 
-/** Shown to keys that may create batches. */
+/** The button for a new batch, for keys that may create batches. */
 export function NewBatchButton(): VNode | null {
   return may('batches:write') ? (
     <LinkButton label={t('nav.new')} href={href('/new')} icon="new" kind="primary" />
@@ -90,7 +90,7 @@ export function NewBatchButton(): VNode | null {
 
 const CONFIRMED_MS = 1_500
 
-/** Copies a text and says so. */
+/** A button that copies a text and confirms it. */
 export function CopyButton({ text, label }: { text: string; label?: string }): VNode {
   const [copied, setCopied] = useState(false)
   const copy = async (): Promise<void> => {
@@ -115,7 +115,7 @@ export function CopyButton({ text, label }: { text: string; label?: string }): V
 
 type MenuProps = { label: string; icon?: IconName; children?: ComponentChildren }
 
-/** A button that opens a short list of links and buttons: the browser's own disclosure, closed by Escape and by a click elsewhere. */
+/** A button that opens a short list of links and buttons: the browser's disclosure, closed by Escape or a click. */
 export function Menu({ label, icon, children }: MenuProps): VNode {
   const details = useRef<HTMLDetailsElement>(null)
   useEffect(() => {

@@ -13,7 +13,7 @@ import { CodeBlock } from './text.tsx'
 
 const opened = new Cell<{ dialog: VNode; visit: number } | null>(null)
 
-/** In place of the one that is open. */
+/** Opens a dialog, in place of an open one. */
 export const openDialog = (dialog: VNode): void => opened.set({ dialog, visit: currentAddress().visit })
 
 export const closeDialog = (): void => opened.set(null)
@@ -27,10 +27,10 @@ export function OpenDialog(): VNode | null {
 
 interface FormDialogProps {
   title: string
-  /** Of the button that sends it. */
+  /** The label of the button that sends the form. */
   label: string
   danger?: boolean
-  /** Of the button that closes it, if that is not Cancel. */
+  /** The label of the button that closes the dialog; absent: Cancel. */
   keep?: string
   disabled?: boolean
   onClose?: () => void
@@ -38,7 +38,7 @@ interface FormDialogProps {
   children: ComponentChildren
 }
 
-/** A small form or question with one action; it closes when the action has succeeded. `act`: may make the dialog that follows. */
+/** A small form or question with one action, closed when the action has succeeded. `act` may return the next dialog. */
 export function FormDialog(props: FormDialogProps): VNode {
   const { title, label, danger, keep, disabled, onClose = closeDialog, act } = props
   const action = useAction()
@@ -76,7 +76,7 @@ export function FormDialog(props: FormDialogProps): VNode {
 
 type Question = Pick<FormDialogProps, 'title' | 'label' | 'keep' | 'act'> & { text: string }
 
-/** Asks before an irreversible action. */
+/** A question before an irreversible action. */
 export function Confirm({ text, ...question }: Question): VNode {
   return (
     <FormDialog {...question} danger>
@@ -94,7 +94,7 @@ export function askToRemove(path: string, question: Omit<Question, 'act'>, reloa
   openDialog(<Confirm {...question} act={act} />)
 }
 
-/** Tells why an action failed, if it did. */
+/** Shows why an action failed, if it did. */
 export function tellFailure(title: string, failure: ApiFailure | null): void {
   if (!failure) return
   const foot = <Button label={t('close')} onClick={closeDialog} />
@@ -107,7 +107,7 @@ export function tellFailure(title: string, failure: ApiFailure | null): void {
 
 type SecretDialogProps = { title: string; text: string; secret: string; onClose?: () => void }
 
-/** Shows a secret once. */
+/** A dialog that shows a secret once. */
 export function SecretDialog({ title, text, secret, onClose = closeDialog }: SecretDialogProps): VNode {
   const foot = [
     <CopyButton text={secret} label={t('copy')} />,
@@ -125,7 +125,7 @@ interface DialogProps {
   title: string
   onClose: () => void
   children?: ComponentChildren
-  /** The buttons. */
+  /** The buttons at the end of the dialog. */
   foot?: ComponentChildren
   onSubmit?: () => void
 }
@@ -139,7 +139,7 @@ export function Dialog({ title, onClose, children, foot, onSubmit }: DialogProps
     dialog?.showModal()
     return () => {
       dialog?.close()
-      // The browser gives the focus back only while the dialog is in the page.
+      // The browser returns the focus only while the dialog is in the page.
       if (opener instanceof HTMLElement && opener.isConnected) opener.focus()
     }
   }, [])

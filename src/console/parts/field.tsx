@@ -148,7 +148,7 @@ export function CheckList<T extends string>({
   )
 }
 
-/** The values of the fields of a form; `bind` ties a field to its value. `changed` is told of every change. */
+/** The values of a form's fields; `bind` ties a field to its value. `changed` is called at every change. */
 export function useFields<Name extends string>(
   start: Readonly<Record<Name, string>> | (() => Readonly<Record<Name, string>>),
   changed: (values: Readonly<Record<Name, string>>) => void = () => {},

@@ -9,16 +9,16 @@ import { FormDialog, openDialog } from './dialog.tsx'
 import { SelectField, TextField } from './field.tsx'
 
 export interface Filter {
-  /** Of the parameter in the address. */
+  /** The parameter in the address. */
   name: string
   label: string
   placeholder?: string
-  /** What can be chosen; without these, it is a text or a day. */
+  /** The choices; absent: the filter is a text or a day. */
   options?: readonly (readonly [value: string, title: string])[]
   day?: boolean
-  /** What holds while the address says nothing. */
+  /** The value while the address has no parameter. */
   value?: string
-  /** What it sets to null in the address. */
+  /** Parameters that a change of the filter removes from the address. */
   clears?: readonly string[]
 }
 
@@ -45,11 +45,11 @@ export function FilterBar({ filters, children }: FilterBarProps): VNode {
   )
 }
 
-/** A list as its reader has filtered and sorted it, by name. */
+/** A named list as its reader has filtered and sorted it. */
 export interface SavedView {
   name: string
   path: string
-  /** Begins with a question mark. */
+  /** The query, beginning with a question mark. */
   query: string
 }
 
@@ -96,7 +96,7 @@ function SaveView({ path }: { path: string }): VNode {
   )
 }
 
-/** A filter that another page, or a click, has set: it is removed by a click. */
+/** A filter from another page or a click; a click removes it. */
 export function FilterChip({ name, title, value }: { name: string; title: string; value: string }): VNode {
   return (
     <button
@@ -112,20 +112,20 @@ export function FilterChip({ name, title, value }: { name: string; title: string
   )
 }
 
-/** The days from and to, of this calendar. */
+/** The filters for the first and the last day, in local time. */
 export const days = (): Filter[] => [
   { name: 'since', label: t('usage.since'), day: true },
   { name: 'until', label: t('usage.until'), day: true },
 ]
 
-/** Where a day of the reader's calendar begins, or one so many days later, in Unix seconds; null for no day. */
+/** The begin of a local day, or of one `daysLater`, in Unix seconds; null for no day. */
 export function dayStart(text: string | null, daysLater = 0): number | null {
   const at = new Date(`${text}T00:00`)
   at.setDate(at.getDate() + daysLater)
   return Number.isNaN(at.getTime()) ? null : at.getTime() / 1000
 }
 
-/** With the choice of no filter first. */
+/** Adds the choice of no filter before `options`. */
 export function anyOf(
   options: readonly (readonly [value: string, title: string])[],
 ): readonly (readonly [string, string])[] {

@@ -8,13 +8,13 @@ import { Empty, FailureNotice, Loading } from './notice.tsx'
 import { Cells, type Column, type Order, OrderChoice, TableHead } from './table.tsx'
 
 const AROUND = 4
-/** Firefox stops at about 17 million. */
+/** The highest table in pixels: Firefox stops at about 17 million. */
 const HEIGHT_MAX_PX = 8_000_000
 
 interface LongTableProps<T> {
   label: string
   columns: readonly Column<T>[]
-  /** Undefined while it is not read. */
+  /** The rows; undefined for a row that is not read. */
   rows: readonly (T | undefined)[]
   /** Whether rows may follow that are not known yet. */
   hasMore?: boolean
@@ -22,7 +22,7 @@ interface LongTableProps<T> {
   rowClass?: (row: T) => string
   /** Whether a row has two lines of text, and is a card in a narrow window. */
   cards?: boolean
-  /** Told which rows are in the page, `to` exclusive. */
+  /** Called with the rows in the page, `to` exclusive. */
   onSight?: (from: number, to: number) => void
 }
 
@@ -48,7 +48,7 @@ export function LongTable<T>({
       if (!element || !px) return
       const top = Math.max(0, -element.getBoundingClientRect().top)
       const room = Math.max(1, laidOut - innerHeight)
-      // Where the view begins in a table of full height.
+      // The top of the view in a table of full height.
       const from = laidOut === whole ? top : (Math.min(top, room) / room) * (whole - innerHeight)
       const first = Math.max(0, Math.floor(from / px) - AROUND)
       const size = Math.ceil(innerHeight / px) + 2 * AROUND
@@ -69,7 +69,7 @@ export function LongTable<T>({
   }, [whole, laidOut])
   const to = Math.min(total, first + size)
   useEffect(() => onSight?.(first, to), [first, to, onSight])
-  /** Rows as they are in the page: one that is the same is not made again, and the elements of one that leaves are used. */
+  /** The drawn rows: an unchanged row is not drawn again, and elements of removed rows are reused. */
   const drawn = useRef({ columns, rows: new Map<number, { row: T | undefined; node: VNode }>() })
   const before = drawn.current.columns === columns ? drawn.current.rows : null
   drawn.current = { columns, rows: new Map() }
@@ -110,14 +110,14 @@ export function LongTable<T>({
   )
 }
 
-/** A row that leaves the page does not leave its focus to the row that comes in its place. */
+/** Removes the focus from a row that leaves the page, so that its successor does not get it. */
 function blurOutside(body: HTMLElement, first: number, to: number): void {
   const focused = body.contains(document.activeElement) ? document.activeElement : null
   const index = Number(focused?.closest('tr')?.ariaRowIndex) - 2
   if (focused instanceof HTMLElement && (index < first || index >= to)) focused.blur()
 }
 
-/** A list of the service. */
+/** A table of a paged list of the service. */
 export function PagedTable<T>({
   pages,
   rows = pages.rows,
@@ -125,9 +125,9 @@ export function PagedTable<T>({
   ...table
 }: Omit<LongTableProps<T>, 'rows' | 'hasMore' | 'onSight'> & {
   pages: ListPages<T>
-  /** In place of those that were read. */
+  /** The rows to show in place of those that were read. */
   rows?: readonly (T | undefined)[]
-  /** What is said of a list without rows. */
+  /** The text of an empty list. */
   none?: string
 }): VNode {
   const onSight = useCallback((from: number, to: number) => pages.show(from, to), [pages])
@@ -145,12 +145,12 @@ export function PagedTable<T>({
 interface LoadedPagesProps<T> {
   pages: ListPages<T>
   isEmpty?: boolean
-  /** In place of a list without rows. */
+  /** The element in place of an empty list. */
   none: VNode
   children: ComponentChildren
 }
 
-/** What shows rows of a list of the service, why they could not be read, or a placeholder until they have been. */
+/** Shows a paged list, its failure, or a placeholder until it has been read. */
 export function LoadedPages<T>({
   pages,
   isEmpty = pages.rows.length === 0,

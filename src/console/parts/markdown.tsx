@@ -3,12 +3,12 @@ import { marked, type Token, type Tokens } from 'marked'
 import type { ComponentChildren, VNode } from 'preact'
 import { CodeBlock } from './text.tsx'
 
-/** A longer text may take seconds to read, in which the page stands still. */
+/** The longest text in characters that is parsed: a longer one could block the page for seconds. */
 const CHARACTERS_MAX = 20_000
-/** Elements in each other. */
+/** The most elements within each other. */
 const DEPTH_MAX = 40
 
-/** A text that is too long, or nested too deeply, is shown as it was written. */
+/** Renders Markdown; a text that is too long, or nested too deeply, is shown unchanged. */
 export function Markdown({ text, label }: { text: string; label: string }): VNode {
   const shown = text.length > CHARACTERS_MAX ? null : rendered(text, label)
   return (
@@ -46,7 +46,7 @@ function elementOf(token: Token, label: string): ComponentChildren {
       return null
     case 'code':
       return <CodeBlock text={token.text} label={token.lang || label} />
-    // The page has headings of its own.
+    // A heading would mix with those of the page.
     case 'heading':
       return <p class="markdown-heading">{inner()}</p>
     case 'blockquote':
@@ -66,7 +66,7 @@ function elementOf(token: Token, label: string): ComponentChildren {
       return <br />
     case 'codespan':
       return <code class="code">{token.text}</code>
-    // Where it leads is shown, since its words may say something else.
+    // The address of a link is shown, since its text may differ.
     case 'link':
       return token.text === token.href
         ? token.href

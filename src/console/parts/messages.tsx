@@ -10,7 +10,7 @@ import { CodeBlock, Prose } from './text.tsx'
 
 type Json = Record<string, unknown>
 
-/** As OpenAI's and Anthropic's APIs say it. */
+/** The finish reasons of OpenAI's and Anthropic's APIs for an answer that was cut off. */
 const CUT_OFF = ['length', 'max_tokens']
 
 /** Whether texts are shown literally, not as Markdown. */
@@ -23,7 +23,7 @@ function Said({ text }: { text: string }): VNode {
   const asWritten = useContext(AsWritten)
   useEffect(() => {
     if (Markdown || asWritten) return
-    // Until it is there, or where it cannot be loaded, the text is shown as it is written.
+    // Until the module is loaded, or where it cannot be, the text is shown unchanged.
     const loaded = import('./markdown.tsx').then((module) => {
       Markdown = module.Markdown
       redraw({})
@@ -33,7 +33,7 @@ function Said({ text }: { text: string }): VNode {
   return Markdown && !asWritten ? <Markdown text={text} label={t('line.answer')} /> : <Prose text={text} />
 }
 
-/** `body`: the request. */
+/** Shows a request. `body`: the request body. */
 export function Messages({ body }: { body: Json }): VNode {
   const { messages, system, ...rest } = body
   if (!Array.isArray(messages)) return <CodeBlock text={print(body)} label={t('line.prompt')} />
@@ -51,7 +51,7 @@ export function Messages({ body }: { body: Json }): VNode {
   )
 }
 
-/** `body`: the answer; `asked`: its request, whose schema the answer is checked against. */
+/** Shows an answer. `asked`: its request, whose schema the answer is checked against. */
 export function Answer({ body, asked }: { body: unknown; asked: Json | null }): VNode {
   const chats = choicesOf(body).filter(({ message }) => isRecord(message))
   if (chats.length === 0) return <CodeBlock text={print(body)} label={t('line.answer')} />
@@ -114,7 +114,7 @@ function contentOf(content: unknown): ComponentChildren {
     if (type === 'tool_use') return <ToolCall call={part} />
     const url = isRecord(image_url) ? image_url.url : image_url
     if (typeof url !== 'string') return <CodeBlock text={print(part)} label={String(type)} />
-    // Only a picture that is part of the request is drawn: the address of another would be called by looking.
+    // Only images in the request itself are drawn: others would call their address.
     return url.startsWith('data:image/') ? (
       <img class="picture" src={url} alt={t('line.picture')} />
     ) : (
@@ -123,13 +123,13 @@ function contentOf(content: unknown): ComponentChildren {
   })
 }
 
-/** A picture of Anthropic's API, as an address. */
+/** The address of an image in Anthropic's format. */
 function pictureOf(source: unknown): unknown {
   if (!isRecord(source)) return undefined
   return source.type === 'base64' ? `data:${source.media_type};base64,${source.data}` : source.url
 }
 
-/** JSON is set as JSON, everything else as text. */
+/** Shows a text; JSON is indented. */
 function textOf(text: string): VNode {
   const parsed = /^\s*[[{]/.test(text) ? parseExact(text) : null
   return parsed === null ? <Said text={text} /> : <CodeBlock text={print(parsed)} label={t('line.answer')} />

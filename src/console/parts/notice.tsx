@@ -23,7 +23,7 @@ export function Notice({ tone = 'info', title, children }: NoticeProps): VNode {
 type FailureNoticeProps = { failure: ApiFailure | null; retry?: () => void }
 
 export function FailureNotice({ failure, retry }: FailureNoticeProps): VNode | null {
-  // The bar above every page says so.
+  // The bar above every page shows this failure.
   if (!failure || failure.status === 0) return null
   return (
     <Notice tone="bad">
@@ -70,7 +70,7 @@ export function Loading({ rows = 4 }: { rows?: number }): VNode {
 
 type LoadedProps<T> = { resource: Resource<T>; rows?: number; children: (data: T) => ComponentChildren }
 
-/** Shows a resource, why it could not be read, or a placeholder until it has been. */
+/** Shows a resource, its failure, or a placeholder until it has been read. */
 export function Loaded<T>({ resource: { data, failure, reload }, rows, children }: LoadedProps<T>): VNode {
   return (
     <>

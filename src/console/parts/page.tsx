@@ -10,7 +10,7 @@ import { health } from '../problems.ts'
 import { currentAddress } from '../router.ts'
 import { named } from './text.tsx'
 
-/** A page that was opened of late; `to` begins behind /console. */
+/** A recently opened page; `to` begins behind /console. */
 export type Recent = { to: string; text: string }
 
 export const RECENT = 'recent'
@@ -24,9 +24,9 @@ function remember(text: string): void {
 
 interface PageProps {
   title: string
-  /** Above the heading: where this page belongs. */
+  /** The link above the heading to the parent page. */
   parent?: { href: string; title: string }
-  /** Under the heading. */
+  /** The text under the heading. */
   lead?: ComponentChildren
   actions?: ComponentChildren
   mono?: boolean
@@ -43,7 +43,7 @@ export function Page({ title, parent, lead, actions, mono, children }: PageProps
   useEffect(() => {
     document.title = `${count}${named(title)} · Offpeak`
   }, [title, count])
-  // The pages of the menu are found without it.
+  // Pages of the menu are not remembered.
   useEffect(() => (parent ? remember(title) : undefined), [title])
   return (
     <main class="page" id="main" tabIndex={-1}>
@@ -105,21 +105,21 @@ export function Facts({ facts }: { facts: readonly (readonly [string, ComponentC
   return <dl class="facts">{shown.flatMap(([title, value]) => [<dt>{title}</dt>, <dd>{value}</dd>])}</dl>
 }
 
-/** Money, rounded, and exact on hover. */
+/** A cost figure: rounded, and exact on hover. */
 export function costFigure(title: string, value: number, note?: ComponentChildren): FigureProps {
   return { title, value: usd(value), exact: usdExact(value), note }
 }
 
-/** A large number, rounded, and exact on hover. */
+/** A large number: rounded, and exact on hover. */
 export function amountFigure(title: string, value: number, note?: ComponentChildren): FigureProps {
   return { title, value: compact(value), exact: count(value), note }
 }
 
-/** One timer for all that a page shows. */
+/** The time for all relative times, updated by one timer. */
 const shownAt = new Cell(now())
 every(15_000, () => shownAt.set(now()))
 
-/** `at`: Unix seconds. */
+/** Shows a time. `at`: Unix seconds. */
 export function Time({ at, short }: { at: number; short?: boolean }): VNode {
   useCell(shownAt)
   const title = short ? `${dateTime(at, now())} · ${utc(at)}` : utc(at)

@@ -20,14 +20,14 @@ type LineFields = Pick<LineSummary, 'status' | 'attempts' | 'error'>
 interface LineCounts {
   total: number
   completed: number
-  /** Without those that were not run. */
+  /** The number of failed lines, without those that were not run. */
   failed: number
   notRun: number
-  /** Completed or failed. */
+  /** The number of completed or failed lines. */
   done: number
 }
 
-/** The lines of a batch as every page counts them: one that was never sent has not failed. */
+/** The line counts of a batch; a line that was never sent has not failed. */
 export function lineCounts({ request_counts, not_run: notRun }: CountFields): LineCounts {
   const { total, completed } = request_counts
   const failed = request_counts.failed - notRun
@@ -36,7 +36,7 @@ export function lineCounts({ request_counts, not_run: notRun }: CountFields): Li
 
 type CountFields = Pick<BatchObject, 'request_counts' | 'not_run'>
 
-/** Lines that failed, and those that were not run; empty where there are none. */
+/** The text about failed lines and lines that were not run; empty where there are none. */
 export function failedText(failed: number, notRun: number): string {
   const texts = [
     ...(failed > 0 ? [t('errors.lines', { n: failed })] : []),
@@ -47,7 +47,7 @@ export function failedText(failed: number, notRun: number): string {
 
 const LINE_TONES = { completed: 'good', failed: 'bad', pending: 'idle' } as const
 
-/** Of a line: one that was never sent did not fail at a server. */
+/** The status of a line; a line that was never sent did not fail at a server. */
 export function LineBadge({ line: { status, attempts, error } }: { line: LineFields }): VNode {
   return status === 'failed' && isNotRun(error?.code, attempts) ? (
     <Badge tone="idle" text={t('line.notRun')} />
@@ -80,7 +80,7 @@ export function BatchStatus({ batch }: { batch: StatusFields }): VNode {
   return <Badge tone={statusTone(batch)} text={statusText(batch)} />
 }
 
-/** Finished and failed lines against all of them. */
+/** A bar of finished and failed lines. */
 export function ProgressBar({ batch, thin }: { batch: CountFields; thin?: boolean }): VNode {
   const { total, completed, failed, done } = lineCounts(batch)
   const share = (n: number): string => `${total === 0 ? 0 : Math.max((n / total) * 100, n > 0 ? 0.6 : 0)}%`

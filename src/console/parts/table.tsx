@@ -10,20 +10,20 @@ import { CheckField, SelectField } from './field.tsx'
 
 export interface Column<T> {
   title: string
-  /** How its cells are set. */
+  /** The alignment of the cells. */
   align?: 'end'
-  /** The cell that heads a card; the others are listed under it with their titles. */
+  /** Whether the cell heads a card; the others are listed under it with their titles. */
   main?: boolean
-  /** Left out where there is little room: on a tablet and on a phone. */
+  /** Whether the column is left out on a tablet and a phone. */
   minor?: boolean
-  /** Hidden for people who see: the column of buttons. */
+  /** Whether the title is only for screen readers: the column of buttons. */
   quiet?: boolean
   width?: string
-  /** Of a long table: its share of what columns with a width leave. */
+  /** The share, in a long table, of the width that columns with a width leave. */
   grow?: number
-  /** Shown where the window is wide. */
+  /** Whether the column is shown only in a wide window. */
   wide?: boolean
-  /** What the service calls the order by this column. */
+  /** The service's name for the order by this column. */
   sort?: string
   cell: (row: T) => ComponentChildren
 }
@@ -33,13 +33,13 @@ interface TableProps<T> {
   columns: readonly Column<T>[]
   rows: readonly T[]
   rowClass?: (row: T) => string
-  /** The order that the rows are in; without it, no column can be chosen. */
+  /** The order of the rows; absent: it cannot be changed. */
   order?: Order
 }
 
 export type Order = { by: string; isAscending: boolean; choose: (by: string) => void }
 
-/** The columns of a list that its reader has chosen, and a menu to choose them. */
+/** The columns of a list that the reader has chosen, and the menu to choose them. */
 export function useColumns<T>(name: string, make: () => Column<T>[]): [Column<T>[], VNode] {
   const [hidden, hide] = useKept<string>(`columns.${name}`)
   const all = useMemo(make, [])
@@ -60,7 +60,7 @@ export function useColumns<T>(name: string, make: () => Column<T>[]): [Column<T>
   return [columns, menu]
 }
 
-/** The order of a list, which is in the address; a second choice of a column turns it round. */
+/** The order of a list, from the address; choosing a column again reverses it. */
 export function useOrder(first: string, textColumns: readonly string[]): Order {
   const { query } = useAddress()
   const by = query.get('sort') ?? first
@@ -93,7 +93,7 @@ export function Table<T>({ label, columns, rows, rowClass, order }: TableProps<T
   )
 }
 
-/** A row stays what it is when others come before it. */
+/** The key of a row, which it keeps when rows are inserted before it. */
 const idOf = (row: unknown): string | null => (isRecord(row) && typeof row.id === 'string' ? row.id : null)
 
 export function TableHead<T>({ columns, order }: Pick<TableProps<T>, 'columns' | 'order'>): VNode {
@@ -126,7 +126,7 @@ export function TableHead<T>({ columns, order }: Pick<TableProps<T>, 'columns' |
   )
 }
 
-/** Of a row; empty but for an ellipsis while it is not read. */
+/** The cells of a row; an ellipsis while it is not read. */
 export function Cells<T>({ columns, row }: { columns: readonly Column<T>[]; row: T | undefined }): VNode {
   return (
     <>
@@ -148,12 +148,12 @@ function classOf<T>({ align, main, minor, wide }: Column<T>): string {
   return [align, main && 'main', minor && 'minor', wide && 'wide'].filter(Boolean).join(' ')
 }
 
-/** In a long table, whose columns do not depend on its rows. */
+/** The width of a column in a long table, which does not depend on its rows. */
 function shareOf<T>({ width, grow = 1 }: Column<T>): Record<string, string> {
   return { '--share': width ? `0 0 ${width}` : `${grow} 1 0` }
 }
 
-/** On a phone, where no headings are shown. */
+/** The choice of the order on a phone, where no headings are shown. */
 export function OrderChoice<T>({ columns, order }: Pick<TableProps<T>, 'columns' | 'order'>): VNode | null {
   if (!order) return null
   const options = columns.flatMap(({ title, sort }) => (sort ? [[sort, title] as const] : []))

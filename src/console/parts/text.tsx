@@ -11,10 +11,10 @@ import { may } from '../session.ts'
 /** Control characters but tab and line end; formatting characters but soft hyphens and joiners. */
 const HIDDEN = /(?!\r\n|[\t\n])\p{Cc}|(?![\u00ad\u200c\u200d])\p{Cf}/gu
 
-/** What a browser shows of an element beside its content. */
+/** The attributes of an element that browsers show as text. */
 const ATTRIBUTES = ['title', 'aria-label', 'placeholder', 'alt', 'data-title']
 
-/** Applies to every element that is made from now on, except texts in fields. */
+/** Makes hidden characters visible in every later element, except in fields. */
 export function showHiddenCharacters(): void {
   options.vnode = ({ type, props }: VNode<Record<string, unknown>>) => {
     if (typeof type !== 'string' && type !== Fragment) return
@@ -49,21 +49,21 @@ function codeOf(character: string): string {
   return (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')
 }
 
-/** A text of the service, whose back-ticks quote code. */
+/** A text of the service, with code in back-ticks. */
 export function Words({ text }: { text: string }): VNode {
   return (
     <>{text.split(/`([^`]+)`/).map((part, i) => (i % 2 === 1 ? <code class="code">{part}</code> : part))}</>
   )
 }
 
-/** Why a batch waits, in the reader's language and time zone. */
+/** The waiting reason of a batch in the reader's language and time zone. */
 export function waitingWords({ message, text }: { message: string; text?: WaitingText }): string {
   if (!text || !isWaitingKey(text.key)) return message
   const showTime = (at: number): string => dateTime(at, now())
   return waitingText(text.key, text.values, { texts: waitingTexts(), locale: currentLocale(), showTime })
 }
 
-/** The same, with a link to what can be changed about it. */
+/** The waiting reason of a batch, with a link to the page that may change it. */
 export function WaitingReason({ reason }: { reason: NonNullable<BatchObject['waiting_reason']> }): VNode {
   const to = { usage_limit: 'limits', model_unavailable: 'servers' }[reason.code as string]
   const isOpen = to === 'limits' ? may('limits:read') : to !== undefined && may('operator')
@@ -75,7 +75,7 @@ export function WaitingReason({ reason }: { reason: NonNullable<BatchObject['wai
   )
 }
 
-/** How answers of a batch are asked for again. */
+/** How a batch asks again for answers that miss their schema. */
 export function reaskText(reask: BatchObject['reask'] | null): string {
   return reask == null ? t('new.reask.never') : t(`new.reask.${reask.mode}`, { n: reask.max })
 }
