@@ -128,7 +128,7 @@ export interface ServerOnDemand {
   readonly waitingReason: { since: number; text: string } | null
   /** Reports the load of a lane. The server starts when lines wait, and stops when none have waited for a while. */
   update(lane: object, load: ServerLoad): void
-  /** Adds a listener, called whenever one of the properties above may have changed. */
+  /** Adds a listener, called whenever a property of the server's state may have changed. */
   onChange(listener: () => void): void
 }
 

@@ -48,7 +48,7 @@ export class ResponseMemory {
   readonly #held: Record<AnswerHolder, number> = { examined: 0, kept: 0, remembered: 0 }
   /** The response that is read on above the limit. */
   #first: Receiving | null = null
-  /** Called when lines may be sent again. */
+  /** Called when answers have memory again, so that lines may be sent. */
   onRoom: () => void = () => {}
 
   constructor(bytes_max: number) {
@@ -58,7 +58,7 @@ export class ResponseMemory {
     this.keptBytesMax = bytes_max * KEPT_SHARE
   }
 
-  /** Whether more lines may be sent. */
+  /** Whether answers have enough memory for more lines to be sent. */
   get hasRoom(): boolean {
     const { examined, kept, remembered } = this.#held
     return this.#result_bytes + this.#received_bytes + examined + kept + remembered < this.#bytes_max
@@ -83,7 +83,7 @@ export class ResponseMemory {
     this.#readOn(had_room)
   }
 
-  /** Resolves when there is room, or the signal aborts. */
+  /** Resolves when answers have memory again, or the signal aborts. */
   async untilRoom(clock: Clock, signal: AbortSignal): Promise<void> {
     while (!this.hasRoom && !signal.aborted) await sleep(clock, ROOM_MS, signal)
   }

@@ -25,7 +25,7 @@ test('a frame much longer than expected is packed whole', async () => {
   assert.deepEqual(zstdDecompressSync(await packers.pack(plain)), plain)
 })
 
-/** How many buffers of so many bytes or more zlib has asked for since. */
+/** Counts the buffers of at least `bytes` that zlib has allocated since. */
 function largeBuffers(t: TestContext, bytes: number): () => number {
   const { mock } = t.mock.method(Buffer, 'allocUnsafe')
   return () => mock.calls.filter(({ arguments: [size] }) => size >= bytes).length

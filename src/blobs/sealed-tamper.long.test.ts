@@ -12,10 +12,10 @@ import { masterKeyFromText } from './master-key.ts'
 import { type SealedBlob, sealBlobs } from './sealed.ts'
 
 const master = masterKeyFromText(randomBytes(32).toString('base64'), 'a test')
-/** Small frames, so that every byte of every region can be tried. */
+/** The size of frames in bytes, small so that every byte of every region can be changed. */
 const FRAME_BYTES = 128
 
-/** Four frames, the second and last compressed, and one of a single frame. */
+/** The content of four frames, the second and last compressible, and one of a single frame. */
 const MANY = Buffer.concat([
   randomBytes(128),
   Buffer.alloc(128, 'ab'),
@@ -42,7 +42,7 @@ class Case {
     return new Case(disk, plain, blob, await readFile(join(disk.root, 'objects', key)))
   }
 
-  /** Header, frames and frame table, each with its head and tag. */
+  /** The header, the frames and the frame table of the stored blob, each with its head and tag. */
   parts(): Buffer[] {
     const parts = [this.stored.subarray(0, HEADER_BYTES)]
     for (let at = HEADER_BYTES; at < this.stored.length; ) {
@@ -54,7 +54,7 @@ class Case {
     return parts
   }
 
-  /** `stored` in the place of the blob is found out; `why` is what the error of a whole read says. */
+  /** Expects that `stored` in place of the blob is detected; `why`: the error of a whole read. */
   async refused(stored: Buffer, why?: RegExp, blob = this.blob, project = 'proj_a'): Promise<void> {
     await writeFile(join(this.#disk.root, 'objects', this.blob.key), stored)
     const sealed = sealBlobs(this.#disk.blobs, master, { frame_bytes: FRAME_BYTES })

@@ -19,7 +19,7 @@ const master = newMaster()
 
 const NOISE = randomBytes(MIB)
 
-/** Runs of text and of noise, never twice the same within 64 KiB. */
+/** Runs of text and of noise, without a repetition within 64 KiB. */
 function content(bytes: number, seed: number): Buffer {
   const out = Buffer.alloc(bytes, `{"custom_id":"row-${seed}","status_code":200}\n`)
   for (let at = seed % 50_000; at < bytes; at += 90_001) NOISE.copy(out, at, at % 1000, (at % 1000) + 60_000)
@@ -30,7 +30,7 @@ function* pieces(bytes: Buffer, size: number): Generator<Buffer> {
   for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size)
 }
 
-/** The same from a stream that reads into one buffer again and again. */
+/** The bytes from a stream that reuses one buffer. */
 async function* reused(bytes: Buffer, size: number): AsyncGenerator<Buffer> {
   const buffer = Buffer.alloc(size)
   for (const piece of pieces(bytes, size)) {
@@ -152,7 +152,7 @@ describe('sealed blobs', () => {
 
   it('no plaintext reaches the disk, not even while it is written', async () => {
     await using disk = await temporaryDisk()
-    // One canary that zstd would leave as it is, in noise; one in text, which it would show in part.
+    // One canary in noise, which zstd leaves unchanged; one in text, which zstd would leave in part.
     const noise = randomBytes(48)
     const text = Buffer.from(`canary-${randomBytes(12).toString('hex')}`)
     const holds = (file: Buffer) => file.includes(noise) || file.includes(text)

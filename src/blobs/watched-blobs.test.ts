@@ -7,7 +7,7 @@ import { WatchedBlobs } from './watched-blobs.ts'
 
 const PIECE = Buffer.from('piece')
 
-/** A store whose calls end when the test says. */
+/** A store whose calls end when the test ends them. */
 function watched() {
   const clock = testClock()
   const ends: { ok: () => void; fail: (error: Error) => void }[] = []

@@ -188,7 +188,7 @@ async function ready(child: ChildProcess, ended: Promise<unknown[]>, start: ToWo
   if (first !== 'ready') throw new Error('the worker process sent another message before it was ready')
 }
 
-// How many worker processes `serve` starts, and the share of the configured bounds that each gets.
+// Decides on the number of worker processes of `serve`, and on the share of the configured limits for each.
 
 /** The cores per worker process: one sends more lines than most servers answer, and the API needs cores. */
 const CORES_EACH = 4

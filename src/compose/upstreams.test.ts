@@ -40,7 +40,7 @@ interface Settings {
   upstreams?: string
 }
 
-/** The upstreams of one model by each configuration that it is given, and a line that is sent to one of them. */
+/** The upstreams of one model by each given configuration, and a line that is sent to one of them. */
 function configured(
   t: TestContext,
   first = '{type: openai, base_url: "http://one.test/v1", concurrency_max: 4}',

@@ -136,7 +136,7 @@ export class ConfiguredUpstreams {
       config.models.map(({ model, upstreams }) => [
         model.id,
         upstreams.flatMap((one, i) => {
-          // Of upstreams that are alike, the nth stays the nth of the previous configuration.
+          // The nth of several equal upstreams stays the nth of the previous configuration.
           const alike = upstreams.slice(0, i).filter((other) => placeOf(other) === placeOf(one)).length
           const keyOf = (address: string | null): string =>
             JSON.stringify([model.id, placeOf(one), alike, address])

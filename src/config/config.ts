@@ -90,7 +90,7 @@ export interface ModelConfig {
   model: Model
   /** The upstreams of the model, at least one. */
   upstreams: readonly UpstreamConfig[]
-  /** When lines spill to higher tiers: after the lower ones were down for some ms (null: never), and at risk. */
+  /** The times of spilling to higher tiers: after some ms of outage of the lower ones (null: never), and at risk. */
   spill: { when_down_ms: number | null; when_at_risk: boolean }
   /** Whether endpoints are configured; otherwise the servers' lists of models count. */
   endpoints_configured: boolean

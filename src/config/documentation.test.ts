@@ -17,7 +17,7 @@ const folder = mkdtempSync(join(tmpdir(), 'offpeak-documentation-'))
 after(() => rmSync(folder, { recursive: true }))
 
 describe('docs/configuration.md', () => {
-  /** The rows of its tables of keys: key and variable. */
+  /** The rows of the reference's tables of keys: key and variable. */
   const rows = new Map(
     [...page.matchAll(/^\| `([^`]+)` \| (?:`(OFFPEAK_\w+)` )?\| [^|]+ \| [^|]+ \|$/gm)].map(
       ([, key = '', variable]) => [key, variable ?? null],

@@ -437,7 +437,7 @@ engines: {gpus: 3, memory: 16GiB, min_run: 1s}`,
 })
 
 describe('what is refused', () => {
-  /** A wrong configuration, and the one problem that is reported for it, less the place in the file. */
+  /** Invalid configurations, each with its one reported problem, without the place in the file. */
   const table: [string, string][] = [
     ['regin: x', 'regin: unknown key; did you mean region?'],
     ['colour: x', 'colour: unknown key; the keys are region, listen, data_dir'],

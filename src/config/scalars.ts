@@ -182,7 +182,7 @@ export function sizeText(bytes: number): string {
   return `${bytes}B`
 }
 
-// How the configuration writes opening hours: days of the week, times of the day, a time zone.
+// The form of opening hours: days of the week, times of the day, a time zone.
 
 const DAYS = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun']
 const DAYS_SCHEMA = text(

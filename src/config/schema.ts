@@ -57,7 +57,7 @@ import {
 } from './shape.ts'
 import { present, unreadable } from './sources.ts'
 
-// How the configuration writes the addresses of model servers, batch APIs and what lies between.
+// The form of addresses of model servers, batch APIs, proxies and origins.
 
 const ADDRESS = /^https?:\/\/[^\s?#@]+(\?[^\s#]*)?$/
 export const BASE_URL_EXPECTED = 'an http:// or https:// address up to /v1, without credentials'
@@ -785,9 +785,9 @@ const KEYS = section({
     host: byDefault('127.0.0.1', HOST),
     /** The TCP port; 0 lets the system pick one. */
     port: byDefault(8080, integer(0, 65_535)),
-    /** How long a stopping API still answers, while not ready, so that load balancers stop using it. */
+    /** The time for which a stopping API still answers, while not ready, so that load balancers stop using it. */
     stop_delay: named('stop_delay_ms', byDefault('5s', duration(0))),
-    /** How long an idle connection is kept: longer than a load balancer in front keeps it. */
+    /** The time for which an idle connection is kept: longer than in a load balancer before the API. */
     keep_alive: named('keep_alive_ms', byDefault('75s', duration(1))),
   }),
   data_dir: byDefault('./offpeak-data', anyText),
@@ -817,11 +817,11 @@ const KEYS = section({
     line_bytes_max: byDefault('8MiB', size(1)),
   }),
   create: section({
-    /** How long a call that creates a batch waits for the validation of its file. */
+    /** The time for which a call that creates a batch waits for the validation of its file. */
     wait_for_file: named('wait_for_file_ms', byDefault('10s', duration(0))),
   }),
   requests: section({
-    /** How single requests become batches: the time for which a batch accepts requests, and their number. */
+    /** The limits of gathering single requests: the time for which a batch accepts them, and their number. */
     gather: section({
       seconds: byDefault(60, integer(1, 3600)),
       lines: byDefault(10_000, integer(1, 100_000)),
@@ -859,9 +859,9 @@ const KEYS = section({
     attempts_max: byDefault(5, integer(1, 1000)),
     backoff_min: named('backoff_min_ms', byDefault('500ms', duration(1))),
     backoff_max: named('backoff_max_ms', byDefault('30s', duration(1))),
-    /** How long an upstream may be unavailable before its lines fail: a restart costs no line. */
+    /** The time for which an upstream may be unavailable before its lines fail: a restart costs no line. */
     outage_patience: named('outage_patience_ms', byDefault('10m', duration(0))),
-    /** How often a line may be throttled; an attempt counts as four while the upstream accepts other lines. */
+    /** The limit of throttled attempts of a line; each counts as four while the upstream accepts other lines. */
     throttled_attempts_max: byDefault(60, integer(1, 1_000_000)),
     /** The share of the completion window for which a line may wait because it was throttled. */
     throttled_share: byDefault(0.5, fraction),

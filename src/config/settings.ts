@@ -319,8 +319,8 @@ export function crossCheck(config: Config): string[] {
   return problems
 }
 
-// Which proxy a model server is reached through where the configuration names none: as HTTPS_PROXY, HTTP_PROXY and
-// NO_PROXY say, in capitals or not. Servers on this machine are never reached through such a proxy.
+// The default proxy of a model server: as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say, in capitals or not. Servers on this
+// machine never have such a proxy.
 
 /** The address of the proxy; null where there is none. */
 export function proxyFromEnv(base_url: string, env: NodeJS.ProcessEnv): string | null {

@@ -23,7 +23,7 @@ async function load(yaml: string, request: Partial<ConfigRequest> = {}): Promise
   }
 }
 
-/** Every place where a secret may stand, also where none should. */
+/** A configuration with a secret in every possible place, also in wrong ones. */
 const HOSTILE = `
 database: postgres://user:SECRET/1@db/offpeak?password=SECRET2&sslmode=require&options=-c%20SECRET3
 blobs: s3://bucket/prefix?endpoint=http://SECRET4:SECRET5@127.0.0.1:9000

@@ -129,7 +129,7 @@ function offsetOf(contents: ParsedNode | null, path: Path): number {
   return offset
 }
 
-// All problems of a configuration at once, so that the operator can fix them together.
+// Collects all problems of a configuration, so that the operator can fix them together.
 
 /** The error for an invalid configuration, thrown before anything starts; its message has no secrets. */
 export class ConfigError extends ExplainedError {

@@ -15,7 +15,7 @@ import {
   utc,
 } from './format.ts'
 
-/** Numbers and units are kept on one line. */
+/** Replaces the spaces that keep a number and its unit on one line. */
 const spaced = (text: string): string => text.replaceAll('\u00a0', ' ')
 
 test('money shows cents from a dollar on, and three digits below', () => {

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { ListPages } from './list-pages.ts'
 
-/** A list of the numbers below `total`, in pages of ten; `asked` are the cursors. */
+/** A list of the numbers below `total`, in pages of ten; `asked` has the cursors. */
 function numbers(total: number, numbered = false) {
   const asked: (string | null)[] = []
   let failing = false
@@ -18,7 +18,7 @@ function numbers(total: number, numbered = false) {
       const from = Number(cursor ?? 0)
       const to = Math.min(from + 10, total)
       const rows = Array.from({ length: to - from }, (_, i) => from + i)
-      // As a search that has found nothing in its first rows.
+      // Like a search that has found nothing in its first rows.
       return { rows: from === 40 ? [] : rows, next: to < total ? String(to) : null }
     },
   })

@@ -104,12 +104,13 @@ async function answersOk(
   }
 }
 
-// Tells whose process listens on a port of this machine. Every user of the machine may take the port that an engine was
-// given, while it loads its model or once it has crashed; such a process must get neither keys nor lines.
+// Finds the owner of the process that listens on a port of this machine. Every user of the machine may take the port
+// that an engine was given, while it loads its model or once it has crashed; such a process must get neither keys nor
+// lines.
 //
 // Linux lists listening sockets with their inodes, and the descriptors of processes name these inodes. Elsewhere lsof
-// lists the processes that listen. Root's sockets are trusted: root reads the memory of this process anyway, and
-// container runtimes listen as root.
+// lists listeners. Root's sockets are trusted: root reads the memory of this process anyway, and container runtimes
+// listen as root.
 
 export type Owner = Pick<EngineProcess, 'pid' | 'tag'>
 

@@ -47,7 +47,7 @@ function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number; st
   const clock = testClock()
   const machine = new Machine({ gpus: ['0'], memory_bytes: 100, run_ms_min: 60_000 }, clock)
   const processes: FakeProcess[] = []
-  /** It cannot be written. */
+  /** An output file that cannot be written. */
   const output = '/dev/null/a.log'
   const state = { healthy: false, taken: false, send: async (): Promise<BackendResult> => ANSWERED }
   const spec = {
@@ -89,7 +89,7 @@ function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number; st
   const { send } = engine.backend(() => client)
   const wants = (waiting: number, of = engine, atRisk = false): void =>
     of.update(LANE, { waiting, atRisk, deadline: Number.POSITIVE_INFINITY })
-  /** Time passes, and the worker says once a second what waits. */
+  /** Advances the clock, while the worker reports once a second how many lines wait. */
   const pass = async (ms: number, waiting: number): Promise<void> => {
     for (let left = ms; left > 0; left -= 1000) {
       await clock.advance(Math.min(left, 1000))

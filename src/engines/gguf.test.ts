@@ -25,7 +25,7 @@ function text(value: string): Buffer {
   return Buffer.concat([long(Buffer.byteLength(value)), Buffer.from(value)])
 }
 
-/** A value is a text, a whole number, or a list of whole numbers. */
+/** A GGUF file. Values are texts, whole numbers, or lists of whole numbers. */
 function gguf(metadata: Record<string, string | number | number[]>): Buffer {
   const entries = Object.entries(metadata).map(([key, value]) => {
     if (typeof value === 'string') return Buffer.concat([text(key), word(8), text(value)])

@@ -138,7 +138,7 @@ export function commandOf(recipe: Recipe, { program, ...values }: RecipeValues):
   return [program, ...filled]
 }
 
-// How many requests a llama.cpp server works on at once, and how many tokens each may have.
+// Decides on the number of concurrent requests of a llama.cpp server, and on the tokens of each.
 
 /** The share of free memory for weights and cache; the rest is for the server's other needs. */
 const MEMORY_SHARE = 0.7

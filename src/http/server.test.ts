@@ -15,7 +15,7 @@ import { ReceivedRequest } from './connection/received-request.ts'
 import { publicRoute } from './route.ts'
 import { buildServer } from './server.ts'
 
-/** Sends these bytes on a bare connection and reads until it ends. */
+/** Sends bytes on a bare connection and reads until it ends. */
 async function sendRaw(port: number, bytes: string): Promise<Answer> {
   const socket = connect(port, '127.0.0.1')
   socket.write(bytes)
@@ -143,7 +143,7 @@ test('JSON bodies take memory before they are read, and no project takes all of 
   const limit = { scope: 'project', metric: 'tokens', amount: 5, window: 'day' }
   assert.equal((await server.call('POST', '/v1/limits', { key: other, body: limit })).status, 200)
   for (const socket of sockets) socket.destroy()
-  // The connections that were closed are noticed one after the other.
+  // The server notices closed connections one after the other.
   let outcome = ''
   while (outcome !== '200') outcome = (await server.call('POST', '/v1/limits', { body: limit })).outcome
 })
@@ -202,7 +202,7 @@ test('a body that arrives too slowly is a 408', async () => {
   }
 })
 
-/** A file of a form, as far as its content. */
+/** The beginning of a form with a file, up to the file's content. */
 const FORM =
   '--b\r\ncontent-disposition: form-data; name="file"; filename="a.jsonl"\r\ncontent-type: application/octet-stream\r\n\r\n'
 
@@ -494,7 +494,7 @@ test('a connection that was opened in advance does not keep the service from clo
   const server = await testServer()
   const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
   await once(socket, 'connect')
-  // A call that was answered on another connection: the server knows of both.
+  // A call on another connection has been answered: the server has noticed both.
   await fetch(`${server.url}/healthz`).then((response) => response.text())
   const ended = once(socket.resume(), 'close')
   await server[Symbol.asyncDispose]()

@@ -32,7 +32,7 @@ async function written(names: readonly string[], rows: readonly Cells[], style: 
   return pieces.join('')
 }
 
-/** A reader by the grammar of RFC 4180, section 2, and by nothing else. It throws where the grammar does. */
+/** A strict reader by the grammar of RFC 4180, section 2. It throws for any other text. */
 function rfc4180(text: string, delimiter: string, newline: string): (string | null)[][] {
   const records: (string | null)[][] = []
   let at = 0
@@ -148,7 +148,7 @@ function cellsAt(csv: string, separator: string): string[] {
 
 const FORMULA = /^[\p{Z}\p{C}]*[=+\-@＝＋－＠]/u
 
-/** Or a record that begins with a number, for a program that does not end the cell there. */
+/** Whether a text is a number, or a record that begins with one, for programs with another separator. */
 function isNumber(cell: string, { delimiter }: { delimiter: string }): boolean {
   return /^[\p{Z}\p{C}]*-?\d+([.,]\d+)?(e[+-]?\d+)?$/iu.test(cell.split(delimiter)[0] ?? '')
 }

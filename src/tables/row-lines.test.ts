@@ -49,7 +49,7 @@ test('a small Parquet file that expands to more than there is makes no request',
   assert.ok(wide.length < MIB)
   const said = /a\.parquet cannot be read as a Parquet file \(its columns take more than 130 MiB; write/
   await assert.rejects(made(sourceOf('a.parquet', wide), '{{c0}}', { memoryMib: 130 }), said)
-  // Its page says that it is small.
+  // The page declares a small size.
   const bomb = parquet(1, () => zstdCompressSync(Buffer.alloc(64 * MIB)))
   await assert.rejects(
     made(sourceOf('a.parquet', bomb), '{{c0}}'),

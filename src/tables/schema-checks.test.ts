@@ -7,7 +7,7 @@ const object = (properties: object, more: object = {}): object => ({ type: 'obje
 const times = <T>(count: number, make: (i: number) => T): T[] =>
   Array.from({ length: count }, (_, i) => make(i))
 
-/** The verdict on each answer. */
+/** Checks each answer, and returns the verdicts. */
 async function verdicts(schema: object, answers: readonly unknown[], limits: Partial<CheckLimits> = {}) {
   const check = new SchemaChecks(limits).begin('p', schema)
   try {
@@ -17,11 +17,11 @@ async function verdicts(schema: object, answers: readonly unknown[], limits: Par
   }
 }
 
-/** An expression that tries all ways to divide the text, and a text that none of them fits. */
+/** A schema whose pattern tries all divisions of a text, and a text that no division fits. */
 const SLOW = { name: { type: 'string', pattern: '^(a+)+$' } }
 const SLOW_ANSWER = { name: `${'a'.repeat(60)}b` }
 
-/** Each of so many alternatives is tried with each of so many keys, and none fits. */
+/** A schema in which 2,000 alternatives are each checked against 2,000 keys, and none fits. */
 const HUGE = { oneOf: times(2_000, (i) => object({ [`k${i}`]: {} }, { additionalProperties: false })) }
 const HUGE_ANSWER = Object.fromEntries(times(2_000, (i) => [`x${i}`, 1]))
 
@@ -134,9 +134,9 @@ test('a table that is closed ends its check at once', async () => {
   const waiting = waits.verdicts(['{"name":"a"}'])
   first.close()
   await assert.rejects(running, /were closed/)
-  // The place of its process is free.
+  // The slot of its process is free.
   assert.deepEqual(await waiting, [null])
-  // The place of a check that was closed before its turn is free as well.
+  // The slot of a check that was closed before its turn is free as well.
   const [second, other] = await begin('b')
   const third = checks.begin('a', object(SLOW))
   const never = third.verdicts(['{}'])
@@ -150,7 +150,7 @@ test('a table that is closed ends its check at once', async () => {
 test('a table that is closed before its process has loaded ends its check, too', async () => {
   const check = new SchemaChecks().begin('a', object(SLOW))
   const running = check.verdicts([JSON.stringify(SLOW_ANSWER)])
-  // Its turn has come, and the process is starting.
+  // The check's turn has come, and the process is starting.
   await new Promise(setImmediate)
   check.close()
   await assert.rejects(running, /were closed/)

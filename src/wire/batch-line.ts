@@ -180,7 +180,7 @@ export const BatchErrors = object('BatchErrors', {
 
 export type BatchErrors = Static<typeof BatchErrors>
 
-// How a batch got on, as points for a chart.
+// The timeline of a batch, as points for a chart.
 
 export const BatchTimeline = object('BatchTimeline', {
   object: Type.Literal('batch_timeline'),

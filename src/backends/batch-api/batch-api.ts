@@ -71,7 +71,7 @@ export interface SeenBatch {
 }
 
 export interface BatchApi {
-  /** Whether lines may carry `metadata`. */
+  /** Whether the batch API accepts `metadata` on lines. */
   readonly lineMetadata: boolean
   /** The shortest time between two polls of a batch (ms). */
   readonly pollMsMin?: number

@@ -81,7 +81,7 @@ export function readResultLine(line: Buffer, endpoint: EndpointPath): ReadResult
 
 interface FoundResult {
   status: number | null
-  /** How the request ended, where the result says so in words. */
+  /** The end of the request, where the result names it in words. */
   ended: string | null
   body: Buffer | null
   error: Buffer | null

@@ -8,11 +8,11 @@ import { openaiBackend } from '../openai/openai-backend.ts'
 
 interface Arrival {
   socket: Socket
-  /** The answer that the request asks for. */
+  /** The text that the request asks the server to answer. */
   asks: string
 }
 
-/** A server on plain TCP: `onRequest` says what goes out, on which connection. */
+/** A server on plain TCP. `onRequest` decides which bytes are sent, on which connection. */
 async function serve(t: TestContext, onRequest: (arrival: Arrival, open: ReadonlySet<Socket>) => void) {
   const open = new Set<Socket>()
   let onClose = (): void => {}
@@ -32,7 +32,7 @@ async function serve(t: TestContext, onRequest: (arrival: Arrival, open: Readonl
   t.after(close)
   return {
     base_url: `${url}/v1`,
-    /** Resolves when no more connections than these are open. */
+    /** Resolves when at most `to` connections are open. */
     async shrinks(to: number) {
       while (open.size > to) await new Promise<void>((resolve) => (onClose = resolve))
     },
@@ -59,7 +59,7 @@ function answerTo(asks: string): string {
 test('an answer sent twice never reaches another project, however late the second comes', async (t) => {
   const last = new Map<Socket, string>()
   const { base_url } = await serve(t, ({ socket, asks }) => {
-    // The second copy of the answer before comes in the very moment in which it does most harm.
+    // A second copy of the previous answer, at the moment in which it does most harm.
     socket.write((last.get(socket) ?? '') + answerTo(asks))
     last.set(socket, answerTo(asks))
   })
@@ -117,7 +117,7 @@ test('connections that other projects left idle make room, and there are never m
 
   const many = poolOf(t, base_url, 1000)
   for (let i = 0; i < 40; i++) assert.equal(await many(`project ${i}`, `${i}`), `${i}`)
-  // Three of the first pool, and of the second no more than one project would have had.
+  // Three connections of the first pool, and as many of the second as one project would have had.
   await shrinks(3 + 2)
 })
 

@@ -38,7 +38,7 @@ test('a refused connection proves that the machine of a server runs', async () =
   assert.equal(await tryTcp({ host: '127.0.0.1', port }, 5_000), true)
 })
 
-/** Accepts requests and answers none. */
+/** A server that accepts requests and answers none. */
 async function silentServer(t: TestContext, tryConnection: () => Promise<boolean>) {
   const arrived: Socket[] = []
   const server = createServer((socket) => {

@@ -10,7 +10,7 @@ import { ResponseError, ResponseReader } from './response-reader.ts'
 const COUNT = 400
 const BYTES_MAX = 100_000
 
-/** The answer as it was read; null: it broke. */
+/** The answer as the reader has read it; null: the reader has failed. */
 type Read = { status: number | undefined; body: string; keepsAlive: boolean } | null
 
 class SeededRandom {
@@ -20,7 +20,7 @@ class SeededRandom {
     this.#state = seed
   }
 
-  /** From 0 to `below` - 1 (splitmix32). */
+  /** Draws a number from 0 to `below` - 1 (splitmix32). */
   roll(below: number): number {
     this.#state = (this.#state + 0x9e3779b9) | 0
     let z = Math.imul(this.#state ^ (this.#state >>> 16), 0x21f0aaad)
@@ -33,7 +33,7 @@ class SeededRandom {
   }
 }
 
-/** An answer as RFC 9112 allows it, in latin1. */
+/** A random answer within RFC 9112, in latin1. */
 function madeUp(random: SeededRandom): string {
   const status = random.pick('200', '201', '204', '304', '400', '429', '503')
   let body = ''
@@ -72,7 +72,7 @@ function chunked(body: string, random: SeededRandom): string {
   return `${all}0\r\n${random.pick('', 'X-Trailer: v\r\n')}\r\n`
 }
 
-/** A byte more, a byte less, or another one, in the head or shortly behind it. */
+/** An answer with a byte added, removed or changed, in its head or shortly behind it. */
 function damaged(answer: string, random: SeededRandom): string {
   const at = random.roll(Math.min(answer.length, answer.indexOf('\r\n\r\n') + 40))
   const byte = random.pick('\0', '\r', '\n', ' ', ':', '0', '9', ';', 'A', '\xff')

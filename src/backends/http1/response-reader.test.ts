@@ -21,7 +21,7 @@ function answerOf({ status, body, keepsAlive }: ResponseReader): Answer {
   return { status, text: body.toString(), keepsAlive }
 }
 
-/** Reads it all at once; null where it did not become whole. */
+/** Reads an answer in one piece; null where it is incomplete. */
 function readWhole(said: string, reader = new ResponseReader(BYTES_MAX)): Answer | null {
   const bytes = Buffer.from(said)
   const used = reader.read(bytes, bytes.length)
@@ -30,7 +30,7 @@ function readWhole(said: string, reader = new ResponseReader(BYTES_MAX)): Answer
   return answerOf(reader)
 }
 
-/** Reads it in two pieces, the buffer being overwritten in between as a connection's is. */
+/** Reads an answer in two pieces; the buffer is overwritten in between, like a connection's. */
 function readSplit(bytes: Buffer, at: number): Answer | null {
   const reader = new ResponseReader(BYTES_MAX)
   const buffer = Buffer.alloc(bytes.length)

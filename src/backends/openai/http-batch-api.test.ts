@@ -7,9 +7,9 @@ import { BatchApiError } from '../batch-api/batch-api.ts'
 import { dialectOf } from './batch-api-calls.ts'
 import { HttpBatchApi } from './http-batch-api.ts'
 
-/** The answer of a batch API, or of a server beside it, to a path: a file, or where it redirects to. */
+/** The targets of redirects, by path, at the batch API and at another server; other paths have files. */
 let redirects: Record<string, string> = {}
-/** In place of that. */
+/** A handler in place of files and redirects. */
 let answer: ((response: ServerResponse) => void) | null = null
 let asked: { server: string; path: string; key: string | undefined }[] = []
 const servers: Listening[] = []
@@ -77,7 +77,7 @@ async function read(resultsFrom: readonly string[], options = {}): Promise<strin
   }
 }
 
-/** A byte every few milliseconds, for ever. */
+/** Answers with a byte every few milliseconds, without end. */
 function trickle(response: ServerResponse): void {
   const drip = setInterval(() => response.write(' '), 5)
   response.on('close', () => clearInterval(drip))

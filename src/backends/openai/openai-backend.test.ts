@@ -32,7 +32,7 @@ async function serveRaw(t: TestContext, handler: (socket: Socket) => void): Prom
   return `${url}/v1`
 }
 
-/** Over TLS, with an answer of several records. */
+/** A server over TLS, whose answer has several records. */
 async function serveTls(t: TestContext, onConnection: (socket: TLSSocket) => void): Promise<string> {
   const answer = JSON.stringify({ choices: [{ message: { content: 'ü'.repeat(60_000) } }] })
   const server = createTlsServer({ key, cert }, (request, response) => {
@@ -71,7 +71,7 @@ test('the very bytes go out, with their length and our headers', async (t) => {
     Object.assign(seen, { url: request.url, headers: request.headers, bytes: await buffer(request) })
     response.end(completion)
   })
-  // A view into a larger buffer, as lines of a chunk are.
+  // A view into a larger buffer, like the lines of a chunk.
   const chunk = Buffer.concat([Buffer.from('before '), body, Buffer.from(' after')])
   const view = new Uint8Array(chunk.buffer, chunk.byteOffset + 7, body.length)
   const backend = connect(t, `${base_url}/`, { api_key: 'sk-key', headers: { 'X-Team': 'batch' } })
@@ -107,7 +107,7 @@ test('connections are kept and used again', async (t) => {
   })
   const backend = connect(t, base_url)
   for (let i = 0; i < 20; i++) assert.equal((await backend.send(REQUEST)).kind, 'answered')
-  // Two, for the next request may come before the pool has taken the connection of the last one back.
+  // Two connections: the next request may come before the pool has the last connection again.
   assert.ok(ports.size <= 2, `${ports.size} connections`)
 })
 
@@ -150,7 +150,7 @@ test('an answer that comes before the request is out ends its connection', async
   const base_url = await serveRaw(t, (socket) => {
     connections.push(socket)
     socket.once('readable', () => {
-      // Nothing is read: what is large stays in the sender's hands.
+      // The server reads nothing, so a large body stays with its sender.
       if (connections.length === 1) socket.write('HTTP/1.1 413 No\r\ncontent-length: 0\r\n\r\n')
       else socket.end(`HTTP/1.1 200 OK\r\ncontent-length: ${completion.length}\r\n\r\n${completion}`)
     })
@@ -361,7 +361,7 @@ test('an abort settles the attempt at once and closes its connection', async (t)
   const { closed } = await arrived.promise
   abort.abort()
   expectFailed(await sending, 'upstream_unavailable', /^aborted$/)
-  // Only a client that hangs up makes the server see this.
+  // Only a client that disconnects closes this connection.
   await closed
 })
 

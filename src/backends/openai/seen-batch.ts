@@ -6,7 +6,7 @@ import { storableText } from '../../domain/text.ts'
 import { type SeenBatch, UnusableId } from '../batch-api/batch-api.ts'
 import { blamedByBatch, notUnderstood, saysTooMuch } from './batch-api-failure.ts'
 
-/** How a batch ended, by the statuses of several batch APIs. */
+/** The end of a batch by the statuses of several batch APIs. */
 const ENDS: Readonly<Record<string, string>> = {
   completed: 'completed',
   complete: 'completed',

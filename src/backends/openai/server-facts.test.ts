@@ -5,7 +5,7 @@ import { listen } from '../../../test/support/listen.ts'
 import { freePort } from '../../engines/engine-access.ts'
 import { listUpstreamModels, servedFacts } from './server-facts.ts'
 
-/** A server that answers every request the same; `seen` is the last of them. */
+/** A server that answers every request alike; `seen` is the last request. */
 async function serve(t: TestContext, status: number, body: string) {
   const seen: { request?: IncomingMessage } = {}
   const server = createServer((request, response) => {

@@ -26,7 +26,7 @@ export interface ListedModel extends ServedFacts {
   endpoints: EndpointPath[] | null
 }
 
-/** How the server is reached: with the options of its lines. */
+/** The options by which the server is reached, those of its lines. */
 export interface ListOptions {
   api_key?: string | null
   headers?: Readonly<Record<string, string>>

@@ -90,7 +90,7 @@ test('what shows no such metrics, or values that are none, says nothing', () => 
   assert.equal(trafficOf('vllm:num_requests_running{engine="0"} NaN\n'), null)
 })
 
-/** The query API of a Prometheus that answers as told; a status of 0: not at all. */
+/** The query API of a Prometheus with a given answer; with a status of 0, it does not answer. */
 async function prometheus(t: TestContext, stale_after_ms = 60_000) {
   const asked: URL[] = []
   const says = { status: 200, body: {} as object }

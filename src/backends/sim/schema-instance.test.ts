@@ -144,7 +144,7 @@ for (const [title, schema] of Object.entries(valid)) {
     for (let i = 0; i < 60; i++) {
       const made = schemaInstance(schema, randomOf(Buffer.from(`${title} ${i}`)))
       assert.notEqual(made, undefined)
-      // Over the wire and back, as an answer goes.
+      // Printed and parsed, as an answer is.
       const instance: unknown = JSON.parse(JSON.stringify(made))
       assert.ok(Check(schema, instance), `${i}: ${JSON.stringify(instance)}`)
     }

@@ -7,7 +7,7 @@ import { reasonForCaller, reasonForOperator } from '../failure-reason.ts'
 import { classify as classifyAnswer, type HttpAnswer, type Secrets } from './classify.ts'
 import { MESSAGE_LENGTH_MAX, PARAM_LENGTH_MAX } from './upstream-error.ts'
 
-/** Status, body (an object is sent as JSON), and what it comes to: kind, then code where there is one. */
+/** A row: title, status, body (an object is sent as JSON), and the expected kind, with the code where there is one. */
 type Row = [title: string, status: number, body: unknown, expected: string, param?: string]
 
 const completion = {
@@ -491,7 +491,7 @@ const liteLlm = (message: string, code: string, type: string | null = null) => (
   error: { message, type, param: null, code },
 })
 const groups = 'Received Model Group=m\nAvailable Model Group Fallbacks=None'
-/** An error of the runtime below LocalAI, as it passes it on. */
+/** An error of the runtime below LocalAI, as LocalAI passes it on. */
 const localAi = (message: string, code = 500) => ({ error: { code, message, type: '' } })
 
 rows("through LiteLLM's proxy", [

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { FolderSync } from './durable-folders.ts'
 
-/** Syncs that end when the test says so. */
+/** Syncs that end when the test ends them. */
 function blockedSyncs() {
   const begun: { folder: string; end: () => void; fail: (error: Error) => void }[] = []
   const sync = new FolderSync(

@@ -4,7 +4,7 @@ import { SyncBehind } from './disk-blobs.ts'
 
 const MIB = 1024 * 1024
 
-/** Syncs that end when they are told to. */
+/** Syncs that end when the test ends them. */
 function syncs() {
   const begun: PromiseWithResolvers<void>[] = []
   const sync = (): Promise<void> => {

@@ -15,7 +15,7 @@ import { S3Blobs, type S3Options } from './s3-blobs.ts'
 const MIB = 1024 * 1024
 const OURS = 'some/where'
 
-/** A server that somebody runs: S3_TEST_ENDPOINT, with S3_TEST_BUCKET and AWS_… as for the service. */
+/** The endpoint of a real server: S3_TEST_ENDPOINT, with S3_TEST_BUCKET and AWS_… as for the service. */
 const REAL = process.env.S3_TEST_ENDPOINT
 
 const server: S3Server = await s3Server()
@@ -196,7 +196,7 @@ function options(): S3Options {
   }
 }
 
-/** The bucket, emptied. */
+/** Empties the bucket. */
 async function fresh(): Promise<AsyncDisposable & { blobs: S3Blobs; server: S3Server }> {
   server.objects.clear()
   server.uploads.clear()
@@ -228,7 +228,7 @@ async function read(blobs: S3Blobs, key: string, range?: { start: number; end: n
 }
 
 describe('a bucket without a key in the configuration', () => {
-  /** Stands in for a container's endpoint, STS and an instance's metadata. What it issues expires at once. */
+  /** A server in place of a container's endpoint, STS and an instance's metadata. Its keys expire at once. */
   const identities = createServer(async (request, response) => {
     const body = String(await buffer(request))
     const expires = new Date(Date.now() + 1_000).toISOString()
@@ -249,7 +249,7 @@ describe('a bucket without a key in the configuration', () => {
   })
   const KEYS_KEPT = 3
   let issued = 0
-  /** The SDK signs with a key that is about to expire while it asks for the next; older ones are refused. */
+  /** Whether the server accepts a key: the SDK signs with an expiring key while it requests the next one. */
   const isHeld = (authorization = ''): boolean =>
     issued - Number(/Credential=KEY(\d+)/.exec(authorization)?.[1]) <= KEYS_KEPT
   const file = join(tmpdir(), `offpeak-token-${process.pid}`)

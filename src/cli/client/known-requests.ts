@@ -11,7 +11,7 @@ import { firstIdAt } from '../../domain/ids.ts'
 const KEPT_MS = 400 * 86_400_000
 const LINE = /^([\w-]{43}) (\d{1,6}) (req_\w+)$/
 
-/** One of several equal requests. */
+/** A request among several equal ones, with its number and ID. */
 export interface EqualRequest {
   hash: string
   /** The number among equal requests, from 0. A crash may lose an ID, but not the number: the next run reuses it. */

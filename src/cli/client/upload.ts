@@ -222,7 +222,7 @@ interface FileAsks {
   endpoint: BatchEndpoint
   /** The models in the lines, each with its endpoint; empty where there are too many. */
   asks: { model: string; endpoint: EndpointPath }[]
-  /** Some of the entities in the lines. */
+  /** Entities in the lines, but perhaps not all. */
   entities: string[]
 }
 

@@ -16,7 +16,7 @@ describe('a batch that is watched', () => {
   })
   afterEach(() => api.stop())
 
-  /** The lines of progress, one for each look at a batch with `done` lines finished. */
+  /** The lines of progress, one for each poll of a batch with `done` lines finished. */
   async function shown(done: readonly number[], waiting?: string): Promise<string[]> {
     const lines: string[] = []
     api.script = {
@@ -98,7 +98,7 @@ test('after one half-life the rate has moved half-way to a new speed', () => {
   let point = startRate(0, 0)
   for (let at = 1000; at <= 100_000; at += 1000) point = nextRate(point, at / 10, at)
   const done = point.done
-  // It stands still from here on.
+  // From here on, no line finishes.
   for (let at = 101_000; at <= 105_000; at += 1000) point = nextRate(point, done, at)
   const rate = perSecond(point) ?? Number.NaN
   assert.ok(rate > 45 && rate < 55, `${rate}`)

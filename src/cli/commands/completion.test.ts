@@ -15,7 +15,7 @@ async function scriptFor(shell: string): Promise<string> {
 const isMissing = (shell: string): string | false =>
   spawnSync(shell, ['--version']).error === undefined ? false : `${shell} is not installed`
 
-/** Has the shell run `commands` after the script, and `before` it. */
+/** Makes the shell run `commands` after the script, and `before` in front of it. */
 async function inShell(shell: string, commands: string, before = ''): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), 'offpeak-completion-'))
   try {
@@ -59,7 +59,7 @@ test('fish completes them with their descriptions', { skip: isMissing('fish') },
 })
 
 test('zsh is told all that may follow, with descriptions', { skip: isMissing('zsh') }, async () => {
-  // What completion in a terminal brings along.
+  // Stubs of the functions that completion in a terminal defines.
   const own = 'compdef() { :; }; _describe() { print -rl -- $found; }; _files() { print files; }'
   for (const [words, word] of TYPED) {
     const found = await inShell(

@@ -14,7 +14,7 @@ import type { Access, Launch } from '../shell.ts'
 import { orderFor } from './run.ts'
 import { runStatePath } from './run-batch.ts'
 
-/** The service is elsewhere: nothing may be started here. */
+/** A Launch that fails: the tests use a remote service, and start none. */
 const nothing: Launch = {
   loadConfig: () => assert.fail('the configuration was read'),
   serve: () => assert.fail('a service was started'),
@@ -55,7 +55,7 @@ describe('offpeak run against a service', () => {
   const offpeak = (...args: string[]): Promise<number> =>
     program({ baseUrl: `${api.url}/v1/`, apiKey: api.key }, args)
 
-  /** With no service elsewhere. */
+  /** Runs a command without a remote service. */
   const embedded = (...args: string[]): Promise<number> =>
     program({ baseUrl: undefined, apiKey: undefined }, args)
 
@@ -232,7 +232,7 @@ describe('offpeak run against a service', () => {
             body: whole.subarray(from),
           }
         }
-        // Role of what is promised: the connection ends too early.
+        // Sends part of the announced bytes: the connection ends too early.
         return {
           status: 200,
           headers: { 'content-length': String(whole.length), connection: 'close' },

@@ -256,7 +256,7 @@ async function requestsOf(
   return path
 }
 
-/** With an engine, a table's requests name its model; a file of requests names models itself. */
+/** The flags of a run with an engine: a table's requests name its model, a file of requests names models itself. */
 function forEngine({ model: _, ...flags }: RunFlags, { model }: RunEngine): RunFlags {
   return hasPrompt(flags) ? { ...flags, model } : flags
 }

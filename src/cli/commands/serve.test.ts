@@ -13,7 +13,7 @@ import type { Running } from '../shell.ts'
 
 const config = loadConfig({ env: {}, overrides: { data: join(tmpdir(), 'offpeak-never-made') } })
 
-/** `serve` whose start ends as `starting` does, and which was asked to stop meanwhile. */
+/** Runs `serve`, whose start ends like `starting`, and which is stopped meanwhile. */
 async function stopped(starting: Promise<Running>): Promise<{ code: number; err: string }> {
   const clock = testClock()
   const ended = runOffpeak(['serve'], {

@@ -11,7 +11,7 @@ import { openParquet } from '../../tables/parquet-reader.ts'
 import { type Cell, type Column, cellText, type TableReader } from '../../tables/table.ts'
 import { createTable, fileSource, openTable } from './open-table.ts'
 
-/** Written by pyarrow 26 with zstd, three rows of every common type; the second row is null where the type allows. */
+/** A file by pyarrow 26 with zstd: three rows of every common type; the second is null where the type allows. */
 const TYPES = fileURLToPath(new URL('../../../test/fixtures/types.parquet', import.meta.url))
 
 async function texts(table: TableReader): Promise<Record<string, string[]>> {

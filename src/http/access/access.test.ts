@@ -21,7 +21,7 @@ const NO_ID: Record<string, string> = {
   '*': 'no-such-model',
 }
 
-/** Public endpoints that answer browsers alone, or to a key in the body. */
+/** Public endpoints that only answer browsers, or need a key in the body. */
 const ASKS_FOR_MORE = new Set(['/console/session', '/console/assets/:version/*', '/v1/batch-apis/webhook'])
 
 function fill(url: string, ids: Record<string, string>): string {
@@ -33,7 +33,7 @@ function callsOf({ methods, url }: Declared, ids: Record<string, string>): [stri
   return methods.map((name) => [name, fill(url, ids)])
 }
 
-/** Bodies without which a call is refused before anything is looked up. */
+/** Bodies without which a call is rejected before its object is looked up. */
 const BODIES: Record<string, object> = { '/v1/uploads/:upload_id/complete': { part_ids: ['part_1'] } }
 
 function withoutIds(answer: Answer): object {
@@ -167,7 +167,7 @@ test("the answer for another project's object equals, byte for byte, that for on
     assert.equal(cursor.outcome, '404 cursor_not_found')
   }
   assert.equal((await server.createBatch(file_id, { key })).outcome, '404 file_not_found')
-  // Nothing that the stranger did has changed anything.
+  // The calls of the other project have changed nothing.
   assert.equal((await server.call('GET', `/v1/files/${file_id}`)).status, 200)
   assert.equal((await server.call('GET', `/v1/batches/${batch_id}`)).json.status, 'validating')
 })

@@ -96,7 +96,7 @@ export function requireConsoleHeader(headers: Headers): void {
   if (headers[HEADER] !== '1') throw new ApiError('cross_site_request')
 }
 
-// When each key was used last, to about a minute: one write a minute and key, which no call waits for.
+// Records the time of each key's last use, to about a minute: one write a minute and key, which no call waits for.
 
 const EVERY_MS = 60_000
 /** The number of keys whose last recorded use this process remembers. */

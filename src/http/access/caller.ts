@@ -78,7 +78,7 @@ export function quotaHolder(
   return { project_id: caller.project_id, quotas: planOf(plans, caller).quotas }
 }
 
-// In which form a call is answered: the header says, else the key.
+// The compatibility mode of a call: from its header, else from the key.
 
 const HEADER = 'X-Offpeak-Compat'
 /** The header's value for the API's own form, for a call whose key has another one. */
@@ -112,9 +112,9 @@ export function viewOf({ compat }: Pick<FastifyRequest, 'compat'>, region: strin
   return { region, compat }
 }
 
-// Makes the calls of other clients those that they stand for, before they are routed. Azure OpenAI's have the endpoints of
-// OpenAI under `/openai`, the key in the header `api-key`, and a version of the API in the query. Anthropic's have the key in
-// the header `x-api-key`, and say in the query whether they are of the beta.
+// Converts calls of other clients to those of OpenAI's, before they are routed. Azure OpenAI's have the endpoints of
+// OpenAI under `/openai`, the key in the header `api-key`, and a version of the API in the query. Anthropic's have the
+// key in the header `x-api-key`, and in the query a mark of the beta.
 
 /** The paths of Azure's clients. Other endpoints are only under `/v1`, where a proxy may close them. */
 const AZURE_PATH =

@@ -19,7 +19,7 @@ const GROUPS = [
 
 type Pair = Awaited<ReturnType<typeof generateKeyPair>>
 
-/** An issuer with keys by their `kid`, which counts how often they are read. */
+/** An issuer with keys by their `kid`, which counts reads of its keys. */
 class Issuer implements AsyncDisposable {
   readonly keys = new Map<string, Pair>()
   reads = 0
@@ -63,7 +63,7 @@ class Issuer implements AsyncDisposable {
 interface World extends AsyncDisposable {
   issuer: Issuer
   server: TestServer
-  /** Unix seconds of the clock. */
+  /** The time of the clock in Unix seconds. */
   now(): number
   token(claims?: JWTPayload, kid?: string, pair?: Pair): Promise<string>
   get(token: string, path?: string, more?: Partial<Parameters<TestServer['call']>[2]>): Promise<Answer>

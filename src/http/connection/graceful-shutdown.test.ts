@@ -13,9 +13,9 @@ interface Going {
   clock: TestClock
   shutdown: GracefulShutdown
   url: string
-  /** Asks the server to go; resolves as `go` does. */
+  /** Starts the graceful shutdown; resolves like `go`. */
   go(): Promise<number>
-  /** Lets the call of /slow be answered. */
+  /** Answers the call of /slow. */
   answer(): void
   /** Resolves when a call of /slow has arrived. */
   arrived: Promise<void>
@@ -47,7 +47,7 @@ async function server(t: TestContext): Promise<Going> {
   }
 }
 
-/** On a connection that both ends would keep. */
+/** Calls over a connection that both ends would keep. */
 async function ask(url: string, agent: Agent): Promise<IncomingMessage> {
   const [response] = await once(get(url, { agent }), 'response')
   response.resume()

@@ -7,7 +7,7 @@ import { type HeavyRead, HeavyReads } from './long-calls.ts'
 
 type Pieces = (read: HeavyRead, work: () => Promise<void>, name: string) => AsyncIterable<Buffer>
 
-/** A server of heavy reads over HTTP, which writes down what they do. Their work waits until the test ends it. */
+/** An HTTP server of heavy reads that records their steps. Their work waits until the test ends it. */
 class Server {
   readonly received: string[] = []
   readonly opened: string[] = []
@@ -48,12 +48,12 @@ class Server {
     return [...this.#working.keys()].sort()
   }
 
-  /** Resolves when what the server does has become so. */
+  /** Resolves when the server's state satisfies `isSo`. */
   async until(isSo: () => boolean): Promise<void> {
     while (!isSo()) await this.#changed.promise
   }
 
-  /** Asks for reads, one after the other; the first letter of a name is its project. */
+  /** Requests reads, one after the other; the first letter of a name is its project. */
   async call(...names: string[]): Promise<ClientRequest[]> {
     const requests: ClientRequest[] = []
     for (const name of names) {
@@ -71,7 +71,7 @@ class Server {
     return requests
   }
 
-  /** Ends its work. */
+  /** Ends the work of a read. */
   end(name: string): void {
     this.#working.get(name)?.()
     this.#working.delete(name)
@@ -109,7 +109,7 @@ test('a project has four reads open, of which two work; those of others do not w
   await server.until(() => server.opened.includes('a5'))
   server.end('b1')
   await server.until(() => server.ended.includes('b1'))
-  // They work in turn: a1 has its second piece after the first ones of others.
+  // Reads work in turn: a1 gets its second piece after the first pieces of others.
   server.end('a1')
   await server.until(() => server.working.includes('a3'))
   server.end('a2')

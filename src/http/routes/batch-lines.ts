@@ -90,7 +90,7 @@ function lineNumber(text: string): number | null {
   return line <= LINE_NUMBER_MAX ? line : null
 }
 
-// GET /v1/batches/{batch_id}/errors and …/timeline: what failed and why, and what finished when.
+// GET /v1/batches/{batch_id}/errors and …/timeline: failed lines by error, and finished lines over time.
 
 const TIMES = [
   ['validating', 'created'],

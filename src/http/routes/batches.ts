@@ -326,7 +326,7 @@ function showProgress({ progress, waiting_reason }: BatchProgress) {
   }
 }
 
-// The list as CSV.
+// The list of batches as CSV.
 
 const COLUMNS: Readonly<Record<string, (batch: BatchRow) => string | number | null>> = {
   id: ({ id }) => id,

@@ -9,12 +9,12 @@ import { markInvalid } from '../../store/files.ts'
 
 const WAIT = { wait_for_file_ms: 10_000 }
 
-/** Moves the clock until `calls` of them wait. */
+/** Advances the clock until `calls` calls wait. */
 async function waiting(server: TestServer, calls = 1): Promise<void> {
   while (server.clock.waiting < calls) await setImmediate()
 }
 
-/** Lets time pass until the call is answered; says how much. */
+/** Advances the clock until the call is answered; returns the time that has passed. */
 async function answered(server: TestServer, call: Promise<Answer>): Promise<{ answer: Answer; ms: number }> {
   let answer: Answer | undefined
   void call.then((given) => {
@@ -135,7 +135,7 @@ test('a server that shuts down answers waiting calls', async () => {
 
 const CHAT = { endpoint: '/v1/chat/completions', completion_window: '24h' }
 
-/** A call that waits for the end of a batch, which no worker brings about. */
+/** Creates a batch by a call that waits for its end, which no worker brings about. */
 async function createAndWait(server: TestServer, wait: string, headers = {}): Promise<Answer> {
   const { id } = await server.upload()
   await server.process(id)
@@ -259,7 +259,7 @@ test('large lines take no memory while their call waits', async () => {
   const large = { body: { text: 'x'.repeat(24 * 1024 * 1024) } }
   const order = { body: { ...CHAT, requests: [large], wait: '60s' } }
   const calls: Promise<Answer>[] = []
-  // Two of them would not fit.
+  // Two files would not fit.
   for (const count of [1, 2]) {
     calls.push(server.call('POST', '/v1/batches', order))
     while ((await server.call('GET', '/v1/batches')).data.length < count);

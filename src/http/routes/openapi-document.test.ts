@@ -123,7 +123,7 @@ interface DescribedCall {
   method: string
   path: string
   operation: Record<string, unknown>
-  /** The names of its parameters. */
+  /** The names of the operation's parameters. */
   names: string[]
 }
 
@@ -142,7 +142,7 @@ function nameOf(ref: unknown): string {
   return String(ref).slice(String(ref).lastIndexOf('/') + 1)
 }
 
-/** The names of all fields in a shape, those of objects in it too. */
+/** The names of all fields in a shape, including those of nested objects. */
 function fieldsOf(schema: unknown): string[] {
   const names: string[] = []
   walk(schema, ({ properties }) => {

@@ -71,7 +71,7 @@ test('two calls that complete an upload at once make one file', async () => {
   assert.equal((await server.call('GET', '/v1/files')).data.length, 1)
 })
 
-/** Content is stored only once the test opens the gate. */
+/** A store of blobs that waits until the test opens it. */
 function gated({ sealed }: TestServer['deps']) {
   const gate = Promise.withResolvers<void>()
   const begun = Promise.withResolvers<void>()
@@ -95,7 +95,7 @@ function methodsOf(sealed: SealedBlobs): SealedBlobs {
   }
 }
 
-/** Resolves when the server has begun as many more calls as it is given, and each waits for something. */
+/** Resolves when the server has begun `calls` more calls, and each of them waits. */
 async function callsWait({ app }: TestServer, calls: number): Promise<void> {
   await new Promise<void>((resolve) => {
     app.server.on('request', () => {

@@ -6,7 +6,7 @@ import { revokeKey } from '../../../store/projects.ts'
 const CONSOLE: Record<string, string> = { 'x-offpeak-console': '1' }
 const DAY_MS = 24 * 3_600_000
 
-/** `name=value` of the cookie that an answer sets. */
+/** The `name=value` of the cookie that an answer sets. */
 function cookieOf(answer: Answer): string {
   return (answer.headers.get('set-cookie') ?? '').split(';')[0] ?? ''
 }
@@ -143,7 +143,7 @@ describe('signing in to the console', () => {
     await server.clock.advance(7 * DAY_MS)
     const late = await server.call('GET', '/console/session', { key: null, headers: { cookie: second } })
     assert.equal(late.outcome, '401 invalid_api_key')
-    // The next one that signs in removes what has expired.
+    // The next sign-in removes expired sessions.
     await signIn(server)
     const rows = await server.deps.store.read.selectFrom('console_sessions').selectAll().execute()
     assert.equal(rows.length, 1)
@@ -190,7 +190,7 @@ describe('signing in to the console', () => {
     const late = await server.call('POST', '/console/links')
     await server.clock.advance(60_000)
     assert.equal((await use(late.json.token)).outcome, '401 invalid_api_key')
-    // The token of a session is none of a link, and the other way round.
+    // A session's token is not accepted as a link's, nor the other way round.
     const cookie = cookieOf(used)
     assert.equal((await use(cookie.split('=')[1])).outcome, '401 invalid_api_key')
     const bySession = await server.call('POST', '/console/links', {
