@@ -19,9 +19,9 @@ export async function checkOutput(
   if (found ? !found.isFile() : basename(path) === '' || path.endsWith('/'))
     throw new Failure(`the output ${path} is not a regular file; name a file`)
   await access(dirname(resolve(path)), constants.W_OK)
-  const place = await placeOf(path)
+  const place = await pathWithoutLinks(path)
   for (const [what, other] of Object.entries(kept))
-    if (place === (await placeOf(other)))
+    if (place === (await pathWithoutLinks(other)))
       throw new Failure(`the output ${path} would replace ${what}; name another file with -o`)
   if (format && (compressionOf(path) !== null || (formatOf(path) ?? format) !== format))
     throw new Failure(
@@ -31,7 +31,7 @@ export async function checkOutput(
 }
 
 /** The path without links, whether the file exists or not. */
-async function placeOf(path: string): Promise<string> {
+async function pathWithoutLinks(path: string): Promise<string> {
   return await realpath(path).catch(async () => join(await realpath(dirname(path)), basename(path)))
 }
 

@@ -12,7 +12,7 @@ test('addresses follow the name server, and the last ones stay where it has none
   let changes = 0
   const discovery = new Discovery({ resolve: dns.resolve, clock, log: LOG, onChange: () => changes++ })
   discovery.watch(new Set(['models.test']))
-  await discovery.look()
+  await discovery.refresh()
   assert.deepEqual(discovery.of('models.test'), ['127.0.0.2', '127.0.0.3'])
   assert.equal(changes, 1)
 
@@ -24,7 +24,7 @@ test('addresses follow the name server, and the last ones stay where it has none
   ]
   for (const [answer, addresses, count] of seen) {
     dns.answer = answer
-    await discovery.look()
+    await discovery.refresh()
     assert.deepEqual(discovery.of('models.test'), addresses, String(answer))
     assert.equal(changes, count, String(answer))
   }
@@ -42,14 +42,14 @@ test('names are looked up again after some seconds, and only while they are watc
   assert.deepEqual(asked, [])
   discovery.watch(new Set(['a.test']))
   discovery.tick()
-  await discovery.look()
+  await discovery.refresh()
   assert.deepEqual(asked, ['a.test'])
   await clock.advance(4_999)
   discovery.tick()
   assert.deepEqual(asked, ['a.test'])
   await clock.advance(1)
   discovery.tick()
-  await discovery.look()
+  await discovery.refresh()
   assert.deepEqual(asked, ['a.test', 'a.test'])
   discovery.watch(new Set())
   await clock.advance(10_000)

@@ -8,7 +8,7 @@ import type { Log } from '../domain/log.ts'
 /** Resolves a name to its addresses; may throw. */
 type Resolve = (host: string) => Promise<readonly string[]>
 
-const LOOK_EVERY_MS = 5_000
+const REFRESH_EVERY_MS = 5_000
 
 /** Resolves names like other programs of this machine, with its hosts file and search domains. */
 export const resolveBySystem: Resolve = async (host) =>
@@ -27,8 +27,8 @@ export class Discovery {
   readonly #options: DiscoveryOptions
   readonly #addresses = new Map<string, readonly string[]>()
   #hosts: ReadonlySet<string> = new Set()
-  #lookedAt = Number.NEGATIVE_INFINITY
-  #looking: Promise<void> | null = null
+  #refreshedAt = Number.NEGATIVE_INFINITY
+  #refreshing: Promise<void> | null = null
 
   constructor(options: DiscoveryOptions) {
     this.#options = options
@@ -43,28 +43,28 @@ export class Discovery {
   watch(hosts: ReadonlySet<string>): void {
     const added = [...hosts].some((host) => !this.#hosts.has(host))
     this.#hosts = hosts
-    if (added) void this.look()
+    if (added) void this.refresh()
   }
 
   /** Resolves names when it is time; to be called about once a second. */
   tick(): void {
     if (
       this.#hosts.size > 0 &&
-      this.#options.clock.now() - this.#lookedAt >= (this.#options.everyMs ?? LOOK_EVERY_MS)
+      this.#options.clock.now() - this.#refreshedAt >= (this.#options.everyMs ?? REFRESH_EVERY_MS)
     )
-      void this.look()
+      void this.refresh()
   }
 
   /** Resolves all names now; changes have been applied when the promise resolves. */
-  look(): Promise<void> {
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = null
+  refresh(): Promise<void> {
+    this.#refreshing ??= this.#refresh().finally(() => {
+      this.#refreshing = null
     })
-    return this.#looking
+    return this.#refreshing
   }
 
-  async #look(): Promise<void> {
-    this.#lookedAt = this.#options.clock.now()
+  async #refresh(): Promise<void> {
+    this.#refreshedAt = this.#options.clock.now()
     const changed = await Promise.all([...this.#hosts].map((host) => this.#resolve(host)))
     if (changed.includes(true)) this.#options.onChange()
   }

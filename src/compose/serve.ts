@@ -280,7 +280,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     buckets: () => current().buckets,
     wake: (news) => workers?.wake(news),
     ready: async (isPolled) => {
-      if (isPolled) shutdown.looked()
+      if (isPolled) shutdown.polled()
       return await ready()
     },
     noWorkerSince: () => maintenance.noWorkerSince,
@@ -301,7 +301,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     url,
     failed: never,
     async stop() {
-      const cut = await shutdown.go(server)
+      const cut = await shutdown.shutDown(server)
       await maintenance.stop()
       if (cut > 0) log.warn({ connections: cut }, 'slow connections were closed during shutdown')
       await streamingValidation.close()

@@ -137,9 +137,9 @@ export class ConfiguredUpstreams {
         model.id,
         upstreams.flatMap((one, i) => {
           // The nth of several equal upstreams stays the nth of the previous configuration.
-          const alike = upstreams.slice(0, i).filter((other) => placeOf(other) === placeOf(one)).length
+          const alike = upstreams.slice(0, i).filter((other) => serverKey(other) === serverKey(one)).length
           const keyOf = (address: string | null): string =>
-            JSON.stringify([model.id, placeOf(one), alike, address])
+            JSON.stringify([model.id, serverKey(one), alike, address])
           return this.#addresses(one).map((address, nth) => {
             const known = this.#servers.get(keyOf(address))
             // The upstream of the name before it was resolved.
@@ -257,7 +257,7 @@ export class ConfiguredUpstreams {
 }
 
 /** A text that identifies a server across configurations. */
-function placeOf(config: UpstreamConfig): string {
+function serverKey(config: UpstreamConfig): string {
   if (!('base_url' in config)) return `${config.type} ${config.name}`
   const { origin, pathname } = new URL(config.base_url ?? 'engine:')
   const place = config.base_url === null ? JSON.stringify([config.engine, config.model]) : origin + pathname

@@ -154,7 +154,7 @@ export function modelOf(
     model: {
       ...model,
       price: own ?? FREE,
-      ...dearestOf(own ?? FREE, servers, spill),
+      ...highestPricesOf(own ?? FREE, servers, spill),
       priced: own !== null || servers.some((server) => server.price !== null),
       // The simulator answers every endpoint.
       endpoints:
@@ -173,7 +173,7 @@ export function modelOf(
 }
 
 /** The highest prices at an upstream that may get lines; nothing where they are the model's own. */
-function dearestOf(
+function highestPricesOf(
   own: Price,
   servers: readonly UpstreamConfig[],
   { when_down_ms, when_at_risk }: ModelShape['spill'],

@@ -92,19 +92,19 @@ function parseTree(source: string, name: string, withLines: boolean): Tree {
   }
   const broken = [...document.errors, ...document.warnings]
   if (broken.length > 0) {
-    throw new ConfigError(broken.map((error) => `${at(error.pos[0])}not valid YAML: ${unquoted(error)}`))
+    throw new ConfigError(broken.map((error) => `${at(error.pos[0])}not valid YAML: ${withoutQuote(error)}`))
   }
   let root: unknown
   try {
     root = document.toJS({ mapAsMap: true })
   } catch (error) {
-    throw new ConfigError([`${name}: not valid YAML: ${unquoted(error)}`])
+    throw new ConfigError([`${name}: not valid YAML: ${withoutQuote(error)}`])
   }
   return { root, place: (path) => at(offsetOf(document.contents, path)) }
 }
 
 /** A message of the parser without the quoted text at its end, which may be a secret. */
-function unquoted(error: unknown): string {
+function withoutQuote(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error)
   return message.replace(/:? *(?:"[\s\S]*|: [\s\S]*)$/, '')
 }

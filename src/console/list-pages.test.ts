@@ -82,7 +82,7 @@ test('a page that cannot be read is asked for once, and again when it is needed'
   assert.deepEqual(await asked(), ['80'])
   assert.equal(pages.failure?.message, 'no answer')
   fail(false)
-  pages.need()
+  pages.readMissing()
   await asked()
   assert.deepEqual([pages.failure, pages.rows.length], [null, 120])
 })

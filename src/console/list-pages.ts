@@ -26,7 +26,7 @@ export class ListPages<T> {
   readonly #places: Place[]
   #sight: readonly [from: number, to: number] = [0, 1]
   #onChange: () => void = () => {}
-  #cancelNeed: () => void = () => {}
+  #cancelRead: () => void = () => {}
   failure: ApiFailure | null = null
 
   constructor(source: ListSource<T>) {
@@ -55,12 +55,12 @@ export class ListPages<T> {
 
   start(onChange: () => void): void {
     this.#onChange = onChange
-    this.need()
+    this.readMissing()
   }
 
   end(): void {
     this.#onChange = () => {}
-    this.#cancelNeed()
+    this.#cancelRead()
     for (const { reading } of this.#places) reading?.abort()
   }
 
@@ -68,13 +68,13 @@ export class ListPages<T> {
   show(from: number, to: number): void {
     const isJump = from >= this.#sight[1] || to <= this.#sight[0]
     this.#sight = [from, to]
-    this.#cancelNeed()
-    if (isJump && this.#source.numbered) this.#cancelNeed = later(JUMP_MS, () => this.need())
-    else this.need()
+    this.#cancelRead()
+    if (isJump && this.#source.numbered) this.#cancelRead = later(JUMP_MS, () => this.readMissing())
+    else this.readMissing()
   }
 
   /** Reads the missing rows in sight. */
-  need(): void {
+  readMissing(): void {
     const [from, to] = this.#sight
     for (const place of this.#places)
       if (place.at >= to + AHEAD || place.end <= from) place.reading?.abort()
@@ -128,6 +128,6 @@ export class ListPages<T> {
       if (place.reading === reading) delete place.reading
     }
     this.#onChange()
-    if (!this.failure && found.length > 0) this.need()
+    if (!this.failure && found.length > 0) this.readMissing()
   }
 }

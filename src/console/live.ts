@@ -26,34 +26,34 @@ const unfinished = new Cell<ReadonlySet<string> | null>(null)
 export const justEnded = new Cell<BatchObject | null>(null)
 
 /** The number of changes of each name, and under ALL of everything. */
-const turns = new Cell<ReadonlyMap<string, number>>(new Map())
+const counts = new Cell<ReadonlyMap<string, number>>(new Map())
 const ALL = '*'
 const versions = new Map<string, string>()
 const changed = new Set<string>()
-let cancelTurn: (() => void) | null = null
+let cancelPublish: (() => void) | null = null
 
 /** Unix ms of the last answer while changes are polled; null while they are pushed. */
 export const staleSince = new Cell<number | null>(null)
 
 function markChanged(names: Iterable<string>): void {
   for (const name of names) changed.add(name)
-  if (changed.size > 0 && cancelTurn === null) cancelTurn = later(0, turn)
+  if (changed.size > 0 && cancelPublish === null) cancelPublish = later(0, publish)
 }
 
 /** Publishes changes at once, and further ones only after some seconds. */
-function turn(): void {
+function publish(): void {
   if (changed.size > 0)
-    turns.set(new Map([...turns.value, ...[...changed].map((name) => [name, countOf(name) + 1] as const)]))
+    counts.set(new Map([...counts.value, ...[...changed].map((name) => [name, countOf(name) + 1] as const)]))
   const again = changed.size > 0
   changed.clear()
-  cancelTurn = again ? later(SETTLE_MS, turn) : null
+  cancelPublish = again ? later(SETTLE_MS, publish) : null
 }
 
-const countOf = (name: string): number => turns.value.get(name) ?? 0
+const countOf = (name: string): number => counts.value.get(name) ?? 0
 
 /** A number that grows when data of these names has changed. */
-export function useTurn(names: readonly string[]): number {
-  useCell(turns)
+export function useChanges(names: readonly string[]): number {
+  useCell(counts)
   return names.length === 0 ? 0 : [...names, ALL].reduce((sum, name) => sum + countOf(name), 0)
 }
 

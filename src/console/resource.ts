@@ -5,7 +5,7 @@ import { type ApiFailure, connectionLost, get, getAll, pathWith, type Query } fr
 import { every, later } from './browser-clock.ts'
 import { useCell } from './cell.ts'
 import { ListPages, type ListSource } from './list-pages.ts'
-import { useTurn } from './live.ts'
+import { useChanges } from './live.ts'
 import { currentAddress } from './router.ts'
 import { useSession } from './session.ts'
 
@@ -33,7 +33,7 @@ export function useResource<T>(
   { about = [], pollMs = () => null }: { about?: readonly string[]; pollMs?: PollMs<T> } = {},
 ): Resource<T> {
   const name = JSON.stringify(dependencies)
-  const changes = useTurn(about)
+  const changes = useChanges(about)
   const [state, setState] = useState<Read<T>>({ name, data: null, failure: null, loading: true })
   const [turn, setTurn] = useState(0)
   const latest = useRef(read)
@@ -116,7 +116,7 @@ export function useListPages<T>(source: ListSource<T>, about: readonly string[] 
     pages.start(() => redraw({}))
     return () => pages.end()
   }, [pages])
-  const changes = useTurn(about)
+  const changes = useChanges(about)
   const seen = useRef(changes)
   useEffect(() => {
     if (seen.current !== changes) pages.refresh()

@@ -112,7 +112,7 @@ export class Connection implements Receiving {
   }
 
   /** Gives the free connection its next exchange; `flush` sends it. */
-  take(exchange: Exchange): void {
+  accept(exchange: Exchange): void {
     this.#begin(exchange)
     this.#unsent = true
     this.#timer.refresh()

@@ -125,7 +125,7 @@ export class HttpPool implements ConnectionHooks {
   }
 
   #send(connection: Connection, exchange: Exchange): void {
-    connection.take(exchange)
+    connection.accept(exchange)
     if (this.#outbox.push(connection) === 1) setImmediate(() => this.#flush())
   }
 

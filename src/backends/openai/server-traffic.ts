@@ -172,7 +172,7 @@ function trafficIn(samples: ReadonlyMap<string, readonly Sample[]>): ServerTraff
     const [name = '', label] = wanted.split(' ')
     const [key = '', value] = label?.replaceAll('"', '').split('=') ?? []
     const found = (samples.get(name) ?? []).filter(({ labels }) => !label || labels.get(key) === value)
-    const all = ofEngines(found)
+    const all = valueOfEachEngine(found)
     if (all.length === 0) return null
     return all.find((one) => one < 0) ?? combine(all)
   }
@@ -201,7 +201,7 @@ function trafficIn(samples: ReadonlyMap<string, readonly Sample[]>): ServerTraff
  * The value of each engine. SGLang with priorities reports the sum, with an empty priority, beside values by priority;
  * ranks of one engine report the same requests.
  */
-function ofEngines(samples: readonly Sample[]): number[] {
+function valueOfEachEngine(samples: readonly Sample[]): number[] {
   const hasSum = samples.some(({ labels }) => labels.get('priority') === '')
   const counted = hasSum ? samples.filter(({ labels }) => !labels.get('priority')) : samples
   const engines = Map.groupBy(counted, ({ labels }) =>

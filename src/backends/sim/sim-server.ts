@@ -63,7 +63,7 @@ export async function simServer(options: SimServerOptions): Promise<SimServer> {
         log?.add(clock.now(), sha256, label, body)
         const release = (): void => simulator.release()
         if (engine === null || fate.kind !== 'answer' || fate.tokens === undefined)
-          meet(fate, response, clock, release)
+          respond(fate, response, clock, release)
         else {
           const send = (status: number, text: string): void => reply(response, status, text)
           engine.serve(body, { text: fate.text, ...fate.tokens }, response, send, release)
@@ -123,7 +123,7 @@ function readBody(
 }
 
 /** Sends the decided response; calls `done` once, when its slot is free. */
-function meet(fate: SimResponse, response: ServerResponse, clock: Clock, done: () => void): void {
+function respond(fate: SimResponse, response: ServerResponse, clock: Clock, done: () => void): void {
   if (fate.kind !== 'hang' && fate.after_ms === 0) {
     done()
     finish(fate, response)

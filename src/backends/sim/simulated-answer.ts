@@ -83,7 +83,7 @@ export function generated(
 
 function choiceOf(request: SimRequest, call: SimCall, index: number, budget: GenerationBudget): Choice {
   const { tool, format } = request
-  const { text, tokens, cut } = said(request, call, budget)
+  const { text, tokens, cut } = textOfAnswer(request, call, budget)
   if (tool === null && format.kind === 'text') {
     const content = `"message":{"role":"assistant","content":"${text}"}`
     return { content, finish_reason: cut ? 'length' : 'stop', tokens }
@@ -108,7 +108,7 @@ function choiceOf(request: SimRequest, call: SimCall, index: number, budget: Gen
 }
 
 /** Generates the text of an answer, or the JSON of a tool's arguments. */
-export function said(
+export function textOfAnswer(
   { tool, format, output_tokens_max }: SimRequest,
   call: SimCall,
   budget = new GenerationBudget(),

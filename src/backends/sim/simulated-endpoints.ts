@@ -20,8 +20,8 @@ import {
   SIM_CREATED,
   type SimCall,
   type SimulatedAnswer,
-  said,
   simulatedAnswer,
+  textOfAnswer,
 } from './simulated-answer.ts'
 
 /** The function that makes the answer of each endpoint; it throws a SimulatedError for a request that it rejects. */
@@ -134,7 +134,7 @@ function answerResponse(call: SimCall): SimulatedAnswer {
 function answerMessage(call: SimCall): SimulatedAnswer {
   const request = readSimMessage(call.body, call.settings, call.random)
   const { model, tool, prompt_tokens } = request
-  const { text, tokens, cut } = said(request, call)
+  const { text, tokens, cut } = textOfAnswer(request, call)
   const id = call.random.sha256.slice(0, 24)
   const part =
     tool === null

@@ -18,7 +18,7 @@ const PIECE_LENGTH = 12
  * write them, in base64 and hexadecimal, and their pieces. The text must not have been cut before.
  */
 export function secretsOf(secrets: readonly (string | null | undefined)[]): Secrets {
-  const words = secrets.filter((value) => typeof value === 'string').flatMap(parts)
+  const words = secrets.filter((value) => typeof value === 'string').flatMap(secretsIn)
   const plain = [...new Set(words)].filter((word) => word.length >= SECRET_LENGTH_MIN)
   const keys = plain.filter((word) => word.length >= KEY_LENGTH_MIN)
   const known = [...new Set([...plain, ...keys.flatMap(encodings)])]
@@ -111,7 +111,7 @@ function longestRun(word: string): string {
 }
 
 /** The secrets in a header's value, which may be a scheme and a key, or a name and a password. */
-function parts(value: string): string[] {
+function secretsIn(value: string): string[] {
   const words = value.split(/\s+/)
   const basic = /^basic$/i.test(words[0] ?? '') ? Buffer.from(words[1] ?? '', 'base64').toString() : ''
   return [value, ...words, basic, basic.slice(basic.indexOf(':') + 1)]

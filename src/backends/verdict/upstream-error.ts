@@ -206,16 +206,16 @@ export function withoutTags(page: string): string {
 
 /** The index after the tag or comment that begins at `open`; the next index for a `<` that begins no tag. */
 function endOfTag(page: string, open: number): number {
-  if (page.startsWith('<!--', open)) return behind(page, '-->', open + 4)
+  if (page.startsWith('<!--', open)) return endOfMark(page, '-->', open + 4)
   if (!/[a-z/!?]/.test(page[open + 1] ?? '')) return open + 1
   const unseen = UNSEEN.find((name) => page.startsWith(name, open + 1))
-  if (unseen === undefined) return behind(page, '>', open)
+  if (unseen === undefined) return endOfMark(page, '>', open)
   const close = page.indexOf(`</${unseen}`, open)
-  return close === -1 ? page.length : behind(page, '>', close)
+  return close === -1 ? page.length : endOfMark(page, '>', close)
 }
 
 /** The index after `mark`; the end of the page where `mark` is missing because the page was cut. */
-function behind(page: string, mark: string, from: number): number {
+function endOfMark(page: string, mark: string, from: number): number {
   const at = page.indexOf(mark, from)
   return at === -1 ? page.length : at + mark.length
 }

@@ -193,7 +193,7 @@ async function runLocked(
   signal: AbortSignal,
 ): Promise<void> {
   const engine = await runEngine(given, table ? null : input, shell.env)
-  const flags = engine === null ? given : forEngine(given, engine)
+  const flags = engine === null ? given : flagsForEngine(given, engine)
   const output = outputOf(input, flags, table)
   const last = given.retryFailed ? await finishedRun(output) : undefined
   let job = last ? undefined : await tableJob(input, flags, table, view, signal)
@@ -257,7 +257,7 @@ async function requestsOf(
 }
 
 /** The flags of a run with an engine: a table's requests name its model, a file of requests names models itself. */
-function forEngine({ model: _, ...flags }: RunFlags, { model }: RunEngine): RunFlags {
+function flagsForEngine({ model: _, ...flags }: RunFlags, { model }: RunEngine): RunFlags {
   return hasPrompt(flags) ? { ...flags, model } : flags
 }
 

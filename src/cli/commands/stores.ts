@@ -137,7 +137,7 @@ the command again.`
 
 async function moveData(shell: Shell, flags: MoveFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const from = await placeOf(shell, flags, '--from', flags.from)
+  const from = await configOfSide(shell, flags, '--from', flags.from)
   const { migrateData, releaseMoved } = await shell.launch.adminCommands()
   if (flags.release === true) {
     if (flags.to !== undefined) throw new Failure('give --to or --release, not both')
@@ -149,7 +149,7 @@ async function moveData(shell: Shell, flags: MoveFlags): Promise<void> {
   }
   if (flags.to === undefined)
     throw new Failure('the target is missing; give --to CONFIG or --to DATABASE+BLOBS')
-  const to = await placeOf(shell, flags, '--to', flags.to)
+  const to = await configOfSide(shell, flags, '--to', flags.to)
   const moved = await migrateData(from, to, (text) => writeLine(stderr, text))
   if (flags.json) return printJson(stdout, moved)
   const { rows, blobs, bytes, opened, missing } = moved
@@ -165,7 +165,7 @@ async function moveData(shell: Shell, flags: MoveFlags): Promise<void> {
 }
 
 /** The configuration of the source or the target. */
-async function placeOf(shell: Shell, flags: ConfigFlags, option: string, text: string): Promise<Config> {
+async function configOfSide(shell: Shell, flags: ConfigFlags, option: string, text: string): Promise<Config> {
   const { config, data } = flags
   if (existsSync(text)) return await shell.launch.loadConfig({ config: text, data })
   const match = /^(.+)\+((?:disk|s3)(?::.*)?)$/.exec(text)

@@ -101,7 +101,7 @@ function useDraft<Name extends string>(name: string, start: Readonly<Record<Name
 }
 
 /** A warning about a prompt with names in single braces, or without columns. */
-function doubtOf(prompt: string, columns: readonly string[]): string | null {
+function promptWarning(prompt: string, columns: readonly string[]): string | null {
   const { 1: name } = /(?<!\{)\{\s*([^{}]+?)\s*\}(?!\})/.exec(prompt) ?? []
   if (name !== undefined && columns.includes(name)) return t('new.singleBraces', { name })
   return prompt.includes('{{') ? null : t('new.sameForAll')
@@ -139,7 +139,7 @@ function TableForm({ models, onFile }: SourceProps): VNode {
           : badSchema
             ? t('new.badSchema')
             : null
-  const doubt = doubtOf(`${prompt} ${system}`, table.columns)
+  const doubt = promptWarning(`${prompt} ${system}`, table.columns)
   const load = (files: FileList | null): void => void files?.[0]?.text().then(bind('text').onInput)
   return (
     <div class="columns">

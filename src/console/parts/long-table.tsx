@@ -159,7 +159,7 @@ export function LoadedPages<T>({
 }: LoadedPagesProps<T>): VNode {
   return (
     <>
-      <FailureNotice failure={pages.failure} retry={() => pages.need()} />
+      <FailureNotice failure={pages.failure} retry={() => pages.readMissing()} />
       {!isEmpty ? (
         children
       ) : !pages.hasMore ? (

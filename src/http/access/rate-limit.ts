@@ -40,7 +40,7 @@ export class RateLimit {
   readonly #clock: Clock
   readonly #bucket: Bucket
   readonly #portions = new Map<string, Portion>()
-  readonly #taking = new Map<string, Promise<void>>()
+  readonly #leasing = new Map<string, Promise<void>>()
   #forgetAt = 0
 
   constructor(
@@ -67,17 +67,17 @@ export class RateLimit {
         return { headers: this.#headers(portion, now), apiError: undefined }
       }
       if (portion && now < portion.empty_until) return this.#refuse(portion, now)
-      await this.#take(holder, portion ? this.#inBucket(portion, now) : this.#bucket.calls_max)
+      await this.#leasePortion(holder, portion ? this.#inBucket(portion, now) : this.#bucket.calls_max)
     }
   }
 
   /** Leases a portion, once for concurrent calls of one holder. */
-  #take(holder: string, in_bucket: number): Promise<void> {
-    const running = this.#taking.get(holder)
+  #leasePortion(holder: string, in_bucket: number): Promise<void> {
+    const running = this.#leasing.get(holder)
     if (running) return running
     const calls = Math.max(1, Math.floor(in_bucket * PORTION_SHARE))
-    const taking = this.#takeNow(holder, calls).finally(() => this.#taking.delete(holder))
-    this.#taking.set(holder, taking)
+    const taking = this.#takeNow(holder, calls).finally(() => this.#leasing.delete(holder))
+    this.#leasing.set(holder, taking)
     return taking
   }
 

@@ -41,7 +41,7 @@ async function server(t: TestContext): Promise<Going> {
     clock,
     shutdown,
     url,
-    go: () => shutdown.go(app),
+    go: () => shutdown.shutDown(app),
     answer: slow.resolve,
     arrived: arrived.promise,
   }
@@ -60,7 +60,7 @@ test('a polled API keeps answering for a while, and closes each connection with 
   const agent = new Agent({ keepAlive: true })
   t.after(() => agent.destroy())
   assert.equal((await ask(`${url}/quick`, agent)).headers.connection, 'keep-alive')
-  shutdown.looked()
+  shutdown.polled()
   const gone = go()
   assert.ok(shutdown.isShuttingDown)
   await clock.advance(DELAY_MS - 1)

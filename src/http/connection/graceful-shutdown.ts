@@ -15,41 +15,41 @@ interface GracefulShutdownOptions {
 }
 
 /** The time in ms within which a call of /readyz counts as polling. */
-const LOOKED_WITHIN_MS = 60_000
+const POLLED_WITHIN_MS = 60_000
 /** The interval in ms at which connections are checked while the server closes. */
 const IDLE_LOOK_MS = 50
 
 export class GracefulShutdown {
   readonly #options: GracefulShutdownOptions
-  #looked_at = Number.NEGATIVE_INFINITY
-  #going = false
+  #polled_at = Number.NEGATIVE_INFINITY
+  #stopping = false
 
   constructor(options: GracefulShutdownOptions) {
     this.#options = options
   }
 
   get isShuttingDown(): boolean {
-    return this.#going
+    return this.#stopping
   }
 
   /** Adds the hooks; to be called before the server listens. */
   watch(app: App): void {
     app.addHook('onSend', async (_request, reply, payload) => {
-      if (this.#going) reply.header('connection', 'close')
+      if (this.#stopping) reply.header('connection', 'close')
       return payload
     })
   }
 
   /** Records a call of /readyz. */
-  looked(): void {
-    this.#looked_at = this.#options.clock.now()
+  polled(): void {
+    this.#polled_at = this.#options.clock.now()
   }
 
   /** Shuts down. Resolves when the server is closed, with the number of connections closed during a call. */
-  async go(app: App): Promise<number> {
+  async shutDown(app: App): Promise<number> {
     const { clock, delay_ms, drain_ms } = this.#options
-    this.#going = true
-    if (clock.now() - this.#looked_at < LOOKED_WITHIN_MS) await sleep(clock, delay_ms)
+    this.#stopping = true
+    if (clock.now() - this.#polled_at < POLLED_WITHIN_MS) await sleep(clock, delay_ms)
     let cut = 0
     const cancelCut = clock.after(drain_ms, () => {
       app.server.getConnections((_error, count) => {
