@@ -36,13 +36,8 @@ import { type RunFacts, type Wait, waitOf } from './step.ts'
 import { storedTries } from './tries.ts'
 import type { Change, Turn, TurnEnd } from './turn.ts'
 
-/** How long lines in flight may take after their run was stopped; absent: as long as they take. */
-const GRACE_MS: Partial<Record<RunStop, number>> = {
-  batch_expired: 0,
-  lost: 0,
-  // It is destroyed after them.
-  input_file_deleted: 5_000,
-}
+/** How long lines in flight may take after the input of their batch was deleted, which is destroyed after them. */
+const DELETED_GRACE_MS = 5_000
 /** How long to wait for a commit that says that a batch has begun, and after a failure to say so. */
 const BEGUN_MS = 50
 const BEGUN_AGAIN_MS = 1_000
@@ -145,7 +140,7 @@ export class Dispatch {
   /** Gives a claimed run what is known of its lines: cancellations, tries and remote batches. */
   async restore(run: Run): Promise<void> {
     this.lines.cancel(run, run.claim.cancelled_lines)
-    this.lines.restoreTries(run)
+    this.lines.parked.restore(run)
     await this.batchApis.rows.load(run)
   }
 
@@ -256,14 +251,12 @@ export class Dispatch {
         .write((tx) => releaseChunk(tx, run.claim))
         .catch(() => this.#options.leases.suspect())
     } else if (reason === 'lost') this.#lose(run)
-    else this.#stopWithin(run, reason)
-  }
-
-  #stopWithin(run: Run, reason: RunStop, message?: string): void {
-    const graceMs = GRACE_MS[reason]
-    this.lines.stop(run, reason, graceMs === 0, message)
-    if (!graceMs || run.isClosed) return
-    run.alarms.push(this.#options.clock.after(graceMs, () => this.lines.stop(run, reason, true)))
+    else {
+      this.lines.stop(run, reason, false)
+      const abort = (): void => this.lines.stop(run, reason, true)
+      if (reason === 'input_file_deleted' && !run.isClosed)
+        run.alarms.push(this.#options.clock.after(DELETED_GRACE_MS, abort))
+    }
   }
 
   /** Ends a run whose window has closed; its batch may have been cancelled before that. */
@@ -357,7 +350,7 @@ export class Dispatch {
     if (!run.isIdle || this.runs.get(run.key) !== run) return
     const wait = waitOf(run, {
       isPaused: run.isPaused,
-      followsItself: run.count(FOLLOWING) > 0 && this.lines.followsOnlyItself(run),
+      followsItself: run.count(FOLLOWING) > 0 && this.lines.duplicates.followsOnlyItself(run),
       isChecked: false,
       isBlocked: false,
       ...facts,
@@ -365,7 +358,7 @@ export class Dispatch {
     // Chunks of a worker that stops are requeued with its session.
     if (wait === null || (wait === 'requeued' && this.#isDraining)) return
     // What its lines have cost is counted first.
-    if (!this.lines.takeKept(run)) this.#park(run, wait)
+    if (!this.lines.endKept(run)) this.#park(run, wait)
   }
 
   /** Parks runs that can send nothing, when no chunk can be opened though upstreams could take more lines. */

@@ -141,8 +141,8 @@ test('an answer that is remembered again takes its room once', async () => {
   const duplicates = new Duplicates(new ResponseMemory(64 * 1024 * 1024))
   const answer = new AnswerScanner().scan(Buffer.from(JSON.stringify(ANSWER)), '/v1/chat/completions')!
   const from = { request_id: 'another', custom_id_json: '"another"' }
-  const remember = (position: number): void =>
-    duplicates.remember(duplicates.keyOf(world.run, position)!, {
+  const remember = (position: number) =>
+    duplicates.found(world.run, position, {
       body: Buffer.alloc(2 * 1024 * 1024),
       ...{ answer, cost_nanos: 0, from },
     })
@@ -282,7 +282,7 @@ test('identical lines of a model that a batch API answers are handed over once, 
   const begun = run.positions(UNSUBMITTED).filter((position) => lines.begin(run, position, 0, REMOTE))
   assert.deepEqual(begun, [0])
   assert.equal(run.count(FOLLOWING), 7, 'they wait for it there too')
-  assert.ok(lines.followsOnlyItself(run))
+  assert.ok(lines.duplicates.followsOnlyItself(run))
 })
 
 test('lines of another chunk do not wait for hours for what a batch API has', async () => {

@@ -92,10 +92,10 @@ export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
 
 export class Lines {
   readonly #options: LinesOptions
-  readonly #duplicates: Duplicates
+  readonly duplicates: Duplicates
+  readonly parked = new ParkedTries()
   readonly #rejections = new LikelyRejections()
   readonly #reasks: Reasks
-  readonly #parked = new ParkedTries()
   /** Each model as it was configured last: what was in flight when it was removed still has a price. */
   readonly #known: Map<string, Model>
   /** Gates in the order in which they count. */
@@ -108,7 +108,7 @@ export class Lines {
     const { clock, turn, answers: memory, pauses, funds, checks } = options
     this.#retries = new Retries(clock, turn)
     this.#gates = [pauses, funds, this.#retries]
-    this.#duplicates = new Duplicates(memory)
+    this.duplicates = new Duplicates(memory)
     this.#reasks = new Reasks({ checks, memory, turn })
   }
 
@@ -132,11 +132,6 @@ export class Lines {
     }
   }
 
-  /** Gives the lines of a claimed chunk the tries that are known of them. */
-  restoreTries(run: Run): void {
-    this.#parked.restore(run)
-  }
-
   /** Places every line of a run that waits; lines that cannot run end at once. */
   open(run: Run): void {
     const now = this.#options.clock.now()
@@ -155,10 +150,10 @@ export class Lines {
    * come back.
    */
   close(run: Run, isParked: boolean): void {
-    if (isParked) this.#parked.keep(run)
+    if (isParked) this.parked.keep(run)
     this.#reasks.close(run)
     for (const [, tries] of run.allTries()) this.#freeKept(tries)
-    const followers = this.#duplicates.close(run)
+    const followers = this.duplicates.close(run)
     for (const position of run.positions(UNSENT, RETRYING, UNSUBMITTED))
       this.#count(run, position, run.stateOf(position), -1)
     this.#options.funds.close(run)
@@ -215,7 +210,7 @@ export class Lines {
       }
       this.#move(run, position, to, cause)
       if (run.batch.dedupe !== null && to !== PAUSED && to !== UNFUNDED && run.triesOf(position))
-        this.#duplicates.lead(run, position)
+        this.duplicates.lead(run, position)
       // A line that is due stays due, also if the clock is set back: its backoff has ended.
       if ((to === UNSENT || to === UNSUBMITTED) && run.dueOf(position) !== 0) run.setDue(position, 0)
       if (to !== UNSENT) {
@@ -291,7 +286,7 @@ export class Lines {
     for (const position of numbers.size === 0 ? [] : run.positions()) {
       if (!numbers.has(run.lines[position]!.line) || run.is(position, CANCELLED)) continue
       run.set(position, CANCELLED)
-      if (run.batch.dedupe !== null) this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
+      if (run.batch.dedupe !== null) this.#placeEach(this.duplicates.dissolve(run, position), NOT_NOW)
     }
   }
 
@@ -299,7 +294,7 @@ export class Lines {
 
   /** Holds back all lines of the run that wait, until a check of the limits allows them. */
   holdForCheck(run: Run): void {
-    this.takeKept(run)
+    this.endKept(run)
     // What is in flight keeps its reservation, for which there may be no room any more.
     if (run.reask !== null) for (const position of run.positions(IN_FLIGHT)) run.set(position, LAST)
     run.isLimited = true
@@ -324,7 +319,7 @@ export class Lines {
     // A line that came back from a batch API and has to wait holds back none that limits allow.
     if (run.batch.dedupe !== null && run.mayMove)
       for (const position of run.positions(UNFUNDED))
-        this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
+        this.#placeEach(this.duplicates.dissolve(run, position), NOT_NOW)
     this.#options.turn.push({ kind: 'checked', run })
   }
 
@@ -345,7 +340,7 @@ export class Lines {
     if (run.batch.dedupe !== null && !run.triesOf(position)?.kept) {
       const isStored = (): boolean =>
         earlier !== undefined && !run.is(position, SEARCHED) && earlier.firstOf(run, position) !== 0
-      const found = this.#duplicates.turn(run, position, isStored)
+      const found = this.duplicates.turn(run, position, isStored)
       if (found.kind === 'follow') this.#move(run, position, FOLLOWING, 'an identical line is being answered')
       else if (found.kind === 'share') this.#share(run, position, found.answer, now)
       else if (found.kind === 'search') {
@@ -374,32 +369,20 @@ export class Lines {
     const { earlier, clock } = this.#options
     const found = (await earlier?.find(run, position, signal)) ?? null
     if (signal.aborted || !run.mayMove || run.stateOf(position) !== SEARCHING) return
-    this.#duplicates.searched(run, position)
+    this.duplicates.searched(run, position)
     const answer = found !== null && isOwn(run, position, found) ? null : found
     if (answer === null) {
       run.set(position, SEARCHED)
       this.place(run, position, 'no earlier answer was found')
       return
     }
-    const key = this.#duplicates.keyOf(run, position)
-    if (key !== null) this.#duplicates.remember(key, answer)
-    const followers = this.#duplicates.dissolve(run, position)
+    const followers = this.duplicates.found(run, position, answer)
     for (const one of [{ run, position }, ...followers])
       this.#guarded(one.run, () =>
         isOwn(one.run, one.position, answer)
           ? this.place(one.run, one.position, 'its own answer was found, which no commit has counted')
           : this.#share(one.run, one.position, answer, clock.now()),
       )
-  }
-
-  /** Has identical lines of its chunk follow a line that a batch API has. */
-  ledByRemote(run: Run, position: number): void {
-    this.#duplicates.lead(run, position)
-  }
-
-  /** Whether each line of the run that follows another one follows a line of the run. */
-  followsOnlyItself(run: Run): boolean {
-    return this.#duplicates.followsOnlyItself(run)
   }
 
   // How lines end.
@@ -494,7 +477,7 @@ export class Lines {
   }
 
   /** Ends lines that are asked again, or may be, with the answers that they have; returns whether there were any. */
-  takeKept(run: Run): boolean {
+  endKept(run: Run): boolean {
     if (run.reask === null || run.isClosed) return false
     let found = false
     this.#guarded(run, () => {
@@ -553,7 +536,7 @@ export class Lines {
         earlier,
       )
       cost = cost_nanos
-      followers = this.#duplicates.answered(run, position, result, cost)
+      followers = this.duplicates.answered(run, position, result, cost)
       this.#finish(run, position, 'it was answered')
       funds.ended(run, position, { cost_nanos, tokens: usage.total_tokens, requests: 1 })
       if (isPromptReported) learner?.ended(line, usage.prompt_tokens)
@@ -629,7 +612,7 @@ export class Lines {
   stop(run: Run, reason: RunStop, abort: boolean, message?: string): void {
     const { turn, clock } = this.#options
     run.stop(reason)
-    if (reason !== 'lost') this.takeKept(run)
+    if (reason !== 'lost') this.endKept(run)
     if (abort) run.abort()
     if (reason !== 'lost' && reason !== 'drained' && !run.isClosed) {
       const now = clock.now()
@@ -649,7 +632,7 @@ export class Lines {
   #failAll(run: Run, position: number, error: WireError, now: number): void {
     if (this.#standIn(run, position, now)) return
     const from = run.sharedFrom(position)
-    const followers = this.#duplicates.dissolve(run, position)
+    const followers = this.duplicates.dissolve(run, position)
     this.#fail(run, position, error, now, 'it failed')
     const cause = 'the line that it followed failed'
     for (const one of followers)
@@ -690,9 +673,9 @@ export class Lines {
     if (run.isReserved(position)) this.#options.funds.moved(run, position, from, to)
     if (run.batch.dedupe === null) return
     const isKept = to === UNSUBMITTED || (to === UNFUNDED && from === REMOTE)
-    if (isKept) this.#placeEach(this.#duplicates.releaseOthers(run, position), NOT_NOW)
+    if (isKept) this.#placeEach(this.duplicates.releaseOthers(run, position), NOT_NOW)
     else if (to === UNFUNDED || to === PAUSED || to === FINISHED)
-      this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
+      this.#placeEach(this.duplicates.dissolve(run, position), NOT_NOW)
   }
 
   #count(run: Run, position: number, state: LineState, by: 1 | -1): void {

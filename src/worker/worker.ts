@@ -141,7 +141,7 @@ export class Worker {
       ...{ reader, leases, observe },
       plan: options.tasks.plan,
       onEnded: (batch) => this.#onBatchEnded(batch),
-      restoreTries: (run) => dispatch.lines.restoreTries(run),
+      restoreTries: (run) => dispatch.lines.parked.restore(run),
     })
     this.#tasks = new TaskRunner({
       ...options,

@@ -548,7 +548,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a chunk is parked with an answer that no commit has counted, of a line that is asked again',
     file: 'src/dispatch/dispatch.ts',
-    find: 'if (!this.lines.takeKept(run)) this.#park(run, wait)',
+    find: 'if (!this.lines.endKept(run)) this.#park(run, wait)',
     replace: 'this.#park(run, wait)',
     test: 'src/worker/worker.test.ts',
   },

@@ -107,7 +107,7 @@ export function linesIn(
     inFlight: (content: string) => server.inFlight.find((one) => one.content === content)!,
     /** Opens a run. */
     async start(run: Run = runs[0]!): Promise<void> {
-      lines.restoreTries(run)
+      lines.parked.restore(run)
       funds.open(run)
       lines.open(run)
       await world.settled()

@@ -13,7 +13,7 @@ export function remoteRows(
   return new RemoteRows({
     ...{ store, clock, funds },
     lanes: new Map(),
-    lines: { ledByRemote() {}, place() {} },
+    lines: { duplicates: { lead() {} }, place() {} },
     retry: { outage_patience_ms: 0 },
     recorder: { settle },
   })

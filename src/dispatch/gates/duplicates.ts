@@ -84,7 +84,7 @@ export class Duplicates {
     const answer = this.#answers.get(key)
     if (answer) {
       if (!isOwn(run, position, answer)) {
-        this.remember(key, answer)
+        this.#remember(key, answer)
         return { kind: 'share', answer }
       }
       this.#forget(key)
@@ -131,16 +131,18 @@ export class Duplicates {
     const key = group?.key ?? requestKey(run, position)
     if (key !== null && !this.#answers.has(key) && body.length <= ANSWER_BYTES_MAX)
       // The bytes of an answer belong to the connection that it came by.
-      this.remember(key, { body: Buffer.from(body), answer, cost_nanos, from: run.sharedFrom(position) })
+      this.#remember(key, { body: Buffer.from(body), answer, cost_nanos, from: run.sharedFrom(position) })
     return this.dissolve(run, position)
   }
 
-  /** The key that an answer of this line is remembered by; null for a line that is sent whatever others ask. */
-  keyOf(run: Run, position: number): string | null {
-    return requestKey(run, position)
+  /** Remembers an earlier answer to the line's request; returns the lines that share it. */
+  found(run: Run, position: number, answer: SharedAnswer): readonly Entry[] {
+    const key = requestKey(run, position)
+    if (key !== null) this.#remember(key, answer)
+    return this.dissolve(run, position)
   }
 
-  remember(key: string, answer: SharedAnswer): void {
+  #remember(key: string, answer: SharedAnswer): void {
     this.#forget(key)
     while (!this.#memory.hold('remembered', answer.body.length + OVERHEAD_BYTES)) {
       const [oldest] = this.#answers.keys()

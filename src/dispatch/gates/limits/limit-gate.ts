@@ -129,11 +129,8 @@ export class LimitGate {
 
   /** Checks one project; callers share a check that is running. */
   #check(project_id: string, version: number): Promise<void> {
-    const running = this.#checking.get(project_id)
-    if (running) return running
-    const checking = this.#recheckProject(project_id, version).finally(() => {
-      this.#checking.delete(project_id)
-    })
+    const end = (): unknown => this.#checking.delete(project_id)
+    const checking = this.#checking.get(project_id) ?? this.#recheckProject(project_id, version).finally(end)
     this.#checking.set(project_id, checking)
     return checking
   }

@@ -16,6 +16,7 @@ import {
 } from '../../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../../store/schema.ts'
 import type { Ports } from '../../../store/store.ts'
+import type { Duplicates } from '../../gates/duplicates.ts'
 import type { ReservedFunds } from '../../gates/limits/reserved-funds.ts'
 import { REMOTE, UNFUNDED } from '../../line-state.ts'
 import type { Lines } from '../../lines.ts'
@@ -30,7 +31,7 @@ const WRITES_MAX = 5
 
 export interface RemoteRowsOptions extends Pick<Ports, 'store' | 'clock'> {
   lanes: ReadonlyMap<string, Lane>
-  lines: Pick<Lines, 'ledByRemote' | 'place'>
+  lines: Pick<Lines, 'place'> & { duplicates: Pick<Duplicates, 'lead'> }
   funds: Pick<ReservedFunds, 'setReserved'>
   retry: Pick<RetryPolicy, 'outage_patience_ms'>
   recorder: Pick<Recorder<Run>, 'settle'>
@@ -129,7 +130,7 @@ export class RemoteRows {
         if (run.stateOf(position) !== UNFUNDED) continue
         run.move(position, REMOTE, 'a batch API has it')
         run.reserveOn(position, row.day)
-        this.#options.lines.ledByRemote(run, position)
+        this.#options.lines.duplicates.lead(run, position)
       }
     }
     this.#rows.set(run, rows)
