@@ -106,13 +106,13 @@ export interface ServerTraffic {
   tokens: number | null
   /** Steps of the engine since its start, each making a token of every running request; null: not reported. */
   steps: number | null
-  /** The time of the report (Unix ms); absent: now. */
+  /** The time at which the server reported its traffic (Unix ms); absent: now. */
   at?: number
 }
 
 /** The lines that wait for a server in one lane. */
 export interface ServerLoad {
-  /** Lines that wait and are not in flight. */
+  /** The number of lines that wait for the server and are not in flight. */
   waiting: number
   /** Whether a batch among the waiting lines may miss its deadline. */
   atRisk: boolean

@@ -23,7 +23,7 @@ const STAYING_SHARE = {
 export type AnswerHolder = typeof EXAMINED | keyof typeof STAYING_SHARE
 
 const ROOM_MS = 20
-/** The smallest limit that is useful, in bytes. */
+/** The smallest limit of answers' memory that is useful, in bytes. */
 const BYTES_MIN = 1024 * 1024
 /** The share, and the bytes, of unwritten results above which they are written to a journal at once. */
 const UNWRITTEN_SHARE = 0.25
@@ -113,7 +113,6 @@ export class ResponseMemory {
     this.#readOn(had_room)
   }
 
-  /** Sets the bytes of results that are in memory. */
   set result_bytes(bytes: number) {
     const had_room = this.hasRoom
     const dropped = bytes < this.#result_bytes

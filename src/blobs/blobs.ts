@@ -3,9 +3,9 @@
 import { ApiError } from '../domain/errors.ts'
 
 export interface ByteRange {
-  /** The first byte of the range, inclusive. */
+  /** The offset of the range's first byte. */
   start: number
-  /** The end of the range, exclusive. */
+  /** The offset behind the range's last byte. */
   end: number
 }
 
@@ -69,7 +69,7 @@ export class BlobStoreFailed extends Error {
     this.name = 'BlobStoreFailed'
   }
 
-  /** Whether the store has no space left. */
+  /** Whether the blob store failed because it has no space left. */
   get isFull(): boolean {
     const { cause } = this
     return cause instanceof Error && 'code' in cause && ['ENOSPC', 'EDQUOT'].includes(String(cause.code))

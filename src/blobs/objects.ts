@@ -53,7 +53,7 @@ export class ObjectFailed extends Error {
     this.status = status
   }
 
-  /** Whether a retry of the call cannot succeed. */
+  /** Whether a retry of the failed call to the bucket cannot succeed. */
   get isFinal(): boolean {
     const { status } = this
     return status !== null && status < 500 && status !== REQUEST_TIMEOUT && status !== TOO_MANY_REQUESTS

@@ -214,7 +214,7 @@ export class ByteReader {
     return this.#cut(Math.min(bytes, this.#held_bytes))
   }
 
-  /** Closes the stream, also before its end. */
+  /** Closes the stream of a blob, also before its end. */
   async close(): Promise<void> {
     this.#next = null
     await this.#source.return?.()

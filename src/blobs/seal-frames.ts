@@ -133,7 +133,7 @@ const FRAMES_AHEAD = 3
 
 interface PlainFrame {
   bytes: Buffer
-  /** Whether the blob has no other frame. */
+  /** Whether the frame is the blob's only one. */
   sole: boolean
   /** Whether the buffers may be reused once the frame is sealed, because they are a copy or were handed over. */
   isOwn: boolean

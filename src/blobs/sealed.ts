@@ -16,7 +16,7 @@ export interface SealedBlob {
   key: string
   /** The blob's data key, wrapped by the master key with (project, key) as associated data; base64url. */
   wrapped_key: string
-  /** The length of the plaintext in bytes. */
+  /** The length of the blob's plaintext in bytes. */
   bytes: number
 }
 

@@ -29,9 +29,8 @@ import { examples } from './terminal/option-values.ts'
 import { writeLine, writeLines } from './terminal/terminal.ts'
 
 export interface ProgramOptions extends Omit<Shell, 'exit' | 'env'> {
-  /** The environment, empty by default. */
+  /** The environment of the command, empty by default. */
   env?: Environment
-  /** Whether an error is printed with its stack. */
   withStack: boolean
 }
 

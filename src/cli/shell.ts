@@ -21,7 +21,6 @@ export interface Shell {
   env: Environment
   terminal: Terminal
   clock: Clock
-  /** The version of this program. */
   version: string
   /** Aborts at the first SIGINT or SIGTERM after its first call. */
   interruption(): AbortSignal
@@ -126,7 +125,7 @@ export interface Running {
   readonly url: string | null
   /** Makes an embedded service also send the lines of this batch, or validate this file. */
   answer?(id: string): void
-  /** Drains and closes; safe to call twice. */
+  /** Drains the running service and closes it; safe to call twice. */
   stop(): Promise<void>
   /** Settles when everything has stopped; rejects when it stopped because of an error. */
   readonly stopped: Promise<void>
@@ -137,7 +136,7 @@ export interface KeyRing extends AsyncDisposable {
   /** The path of a new database; null where it existed. */
   readonly made: string | null
   create(order: KeyOrder): Promise<NewKey>
-  /** Lists the keys, newest first. */
+  /** Lists the API keys, newest first. */
   list(): Promise<KeySummary[]>
   /** Revokes a key; false when it does not exist or is already revoked. */
   revoke(id: string): Promise<boolean>

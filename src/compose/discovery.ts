@@ -19,7 +19,7 @@ export interface DiscoveryOptions {
   everyMs?: number
   clock: Pick<Clock, 'now'>
   log: Log
-  /** Called when an address was added or removed. */
+  /** Called when a name of an upstream has other addresses than before. */
   onChange: () => void
 }
 

@@ -35,7 +35,7 @@ export interface WorkerProcesses {
   metrics(): Promise<Metrics[]>
   /** Stops the processes; resolves when they have requeued their chunks and exited. */
   stop(): Promise<void>
-  /** Rejects when a process cannot be kept running. */
+  /** Rejects when a worker process cannot be kept running. */
   failed: Promise<never>
 }
 

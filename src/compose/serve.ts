@@ -41,7 +41,7 @@ type Load = () => Promise<Config>
 
 interface Part {
   stop(): Promise<void>
-  /** Rejects when the part of the service fails. */
+  /** Rejects when this part of the service (API or worker) fails. */
   failed: Promise<never>
 }
 

@@ -21,7 +21,7 @@ const FILE = 'served-models.json'
 /** The time in ms for which the start waits for servers that have never answered. */
 const FIRST_WAIT_MS = 1_000
 const ASK_EVERY_MS = 60_000
-/** The interval in ms while a server does not answer. */
+/** The interval in ms of asking for models while a server does not answer. */
 const ASK_AGAIN_MS = 5_000
 const TIMEOUT_MS = 5_000
 

@@ -223,7 +223,7 @@ export async function register(
 
 type StoreHealth = NonNullable<ServiceStatus['service']>['stores'][number]
 
-/** A key that no blob has. */
+/** The key of a missing blob, which is read to check the store. */
 const NO_BLOB = 'health/none'
 
 export async function storeHealth(
@@ -262,7 +262,7 @@ const STICKY = 0o1000
 /** A file or folder that other users could read or write. */
 interface OpenToOthers {
   path: string
-  /** The octal mode that was found. */
+  /** The octal mode of the file before it was closed to others. */
   mode: string
   /** The reason for which the file was not closed; null: it was closed. */
   kept_open: string | null

@@ -50,9 +50,8 @@ async function auditRetention({ store }: Stores, config: Config, isOneCommand: b
   return audit_ms
 }
 
-/** Callbacks and overrides of a worker. */
 export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask' | 'onlyBatches'> & {
-  /** Overrides for tests, such as shorter timeouts. */
+  /** Overrides of webhook delivery for tests, such as shorter timeouts. */
   delivery?: Partial<DeliverDeps>
   buckets?: (Pick<ExportDeps, 'schedule'> & Pick<FetchDeps, 'part_bytes'>) | undefined
   /** The resolver of names with `discover: dns`. */

@@ -60,7 +60,7 @@ export type EncryptedKey = { path: string } & (
       key_id: string
       namespace: string | null
       token: string | null
-      /** The file of the token; wins over `token`. */
+      /** The file of Vault's token; wins over `token`. */
       token_file: string | null
     }
   | { by: 'command'; decrypt: readonly string[]; encrypt: readonly string[] | null }
@@ -73,14 +73,13 @@ type DatabaseConfig =
 
 export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
 
-/** The settings of tracing and its export. */
 export interface TracingConfig {
   /** Whether a span follows the sampling decision for its parent. */
   parent_based: boolean
   /** The share of traces that are sampled, in [0, 1]; also of lines in sampled chunks. */
   ratio: number
   service_name: string
-  /** The limits of the queue of ended spans. */
+  /** The limits of the queue of ended spans that wait for their export. */
   export: { delay_ms: number; timeout_ms: number; queue_max: number; batch_max: number }
 }
 

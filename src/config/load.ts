@@ -140,7 +140,7 @@ function refuseUnknownVariables(variables: ReadonlyMap<string, string>, problems
 
 // Reads the value of a shape from flags, variables and file. Every problem is collected, with the place of its value.
 
-/** The place from which a value is read. */
+/** The place of a value in the configuration file, and its variable. */
 interface Place {
   tree: Tree
   path: Path

@@ -460,7 +460,7 @@ function type<T extends string>(name: T): Shape<T> {
   return Object.assign(oneOf([name]), { const: name })
 }
 
-/** The optional rates of a price. */
+/** The rates of a price that may be omitted: those of cached input. */
 const CACHE_RATES = {
   cached_input_per_mtok: optional(pricePicos),
   cache_write_per_mtok: optional(pricePicos),
@@ -783,7 +783,7 @@ const KEYS = section({
   region: byDefault('local', REGION),
   listen: section({
     host: byDefault('127.0.0.1', HOST),
-    /** The TCP port; 0 lets the system pick one. */
+    /** The TCP port of the API; 0 lets the system pick one. */
     port: byDefault(8080, integer(0, 65_535)),
     /** The time for which a stopping API still answers, while not ready, so that load balancers stop using it. */
     stop_delay: named('stop_delay_ms', byDefault('5s', duration(0))),

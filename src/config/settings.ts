@@ -199,7 +199,7 @@ function priceOf({ above, service_tiers, ...rates }: NonNullable<ModelShape['pri
   return { ...base, above: steps }
 }
 
-/** The rates of a price that are given. */
+/** The rates of a price that the configuration gives. */
 function ratesOf(given: { [Name in keyof Rates as PerMtok<Name>]-?: number | null }): Partial<Rates> {
   const picos: [keyof Rates, number | null][] = [
     ['input_picos', given.input_per_mtok],
@@ -322,7 +322,7 @@ export function crossCheck(config: Config): string[] {
 // The default proxy of a model server: as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say, in capitals or not. Servers on this
 // machine never have such a proxy.
 
-/** The address of the proxy; null where there is none. */
+/** The address of the proxy for a base URL, from the environment; null where there is none. */
 export function proxyFromEnv(base_url: string, env: NodeJS.ProcessEnv): string | null {
   const url = new URL(base_url)
   const either = (name: string): string | undefined => present(env[name]) ?? present(env[name.toUpperCase()])

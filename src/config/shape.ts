@@ -9,7 +9,7 @@ export const RULES = Symbol('rules')
 type Problem = (steps: readonly (string | number)[], text: string) => void
 
 export interface Rules {
-  /** The end of the sentence "expected …". */
+  /** The expected form of a value, which completes the message "expected …". */
   expected: string
   /** Whether an omitted key is read as null. */
   optional?: true
@@ -21,9 +21,9 @@ export interface Rules {
   types?: readonly ('string' | 'number' | 'boolean')[]
   /** Whether a map is read as a Map, in its order: an object would have keys that are numbers first. */
   isOrdered?: boolean
-  /** Converts a text; undefined when it is invalid. */
+  /** Converts the text of a scalar to its value; undefined when it is invalid. */
   parse?(text: string): unknown
-  /** Checks a value whose parts are valid. */
+  /** Checks a value of the configuration whose parts are valid. */
   check?(value: unknown, problem: Problem, env: NodeJS.ProcessEnv): void
 }
 
@@ -107,7 +107,7 @@ function isRequired(of: Shape | undefined): boolean {
   return of.properties === undefined ? of.additionalProperties === undefined : of.required?.length !== 0
 }
 
-/** Returns the problem of a key, or null. */
+/** Returns the problem of a key that the user has chosen, or null. */
 type NameProblem = (name: string) => string | null
 
 /** Declares a map whose keys the user chooses. */

@@ -136,7 +136,6 @@ export async function get<T>(path: string, query: Query = {}, options: CallOptio
 
 const PAGE_MAX = 100
 
-/** Reads all pages of a list. */
 export async function getAll<T>(path: string, options: CallOptions = {}): Promise<T[]> {
   const all: T[] = []
   let cursor: string | null = null

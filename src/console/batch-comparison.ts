@@ -8,7 +8,7 @@ const LEAD_CHARACTERS = 30
 /** The product of two texts' differing word counts above which they are one difference. */
 const WORD_PAIRS_MAX = 4_000_000
 
-/** One batch's result of a line. The answers of large batches would not fit into a browser: a hash stands for each. */
+/** The result of a line in one batch. Answers of large batches would not fit into a browser: a hash stands for each. */
 export interface Side {
   line: number
   failed: boolean

@@ -35,7 +35,7 @@ interface ChartProps {
 
 interface ChartShade {
   title: string
-  /** The begin of the shade in Unix seconds. */
+  /** The beginning of the shade in Unix seconds. */
   start: number
   end: number
   /** The colour: a custom property of the style sheet. */

@@ -59,11 +59,11 @@ const OUTPUT_MS_MAX = 500
 
 export interface EngineOrder {
   command: readonly string[]
-  /** The whole environment of the process. */
+  /** The whole environment of the engine's process. */
   env: Readonly<Record<string, string>>
   /** The folder that is removed when the process has ended; null where it needs none. */
   folder: string | null
-  /** Files that are written before the start, by path. */
+  /** The files of the engine that are written before its start, by path. */
   files: Readonly<Record<string, string>>
 }
 

@@ -42,7 +42,7 @@ const EVICTION_MS = 30_000
 /** The factor on the start time below which a batch's deadline is urgent. */
 const URGENT_STARTS = 2
 
-/** Makes a client of the server. */
+/** Makes the client by which an upstream reaches the engine's server. */
 type ConnectEngine = (access: EngineAccess, api_key: string) => Backend
 
 interface EngineOptions {
@@ -94,7 +94,7 @@ export class Engine implements ServerOnDemand, Tenant {
   #pauseMs = PAUSE_MS_MIN
   /** The time that the last start took, in ms. */
   #startMs: number
-  /** Aborted to check the server's health at once. */
+  /** Aborted to check at once whether the engine's server answers. */
   #alarm: AbortController | null = null
   /** Aborted when a stopping server has no line in flight. */
   #idle: AbortController | null = null
@@ -378,7 +378,7 @@ export class Engine implements ServerOnDemand, Tenant {
     if (!this.#closed) this.#become('stopped')
   }
 
-  /** Stops the process and closes the clients. */
+  /** Stops the engine's process and closes its clients. */
   async #end(): Promise<void> {
     this.#alarm?.abort()
     await this.#process?.stop()

@@ -119,7 +119,7 @@ export class Machine {
     return false
   }
 
-  /** The room that is free once some engines have left. */
+  /** The GPUs and memory that are free once the engines in `gone` have left. */
   #freeBut(gone: readonly Tenant[]): { gpus: string[]; memory_bytes: number } {
     const staying = [...this.#places].filter(([one]) => !gone.includes(one))
     const used = new Set(staying.flatMap(([, { gpus }]) => gpus))

@@ -12,7 +12,7 @@ export interface Recipe {
   title: string
   /** The variable that names the program, where it is not on the PATH. */
   variable: string
-  /** The command line, the program first. */
+  /** The command line that starts the engine, the program first. */
   command: readonly string[]
   env: Readonly<Record<string, string>>
   /** Variables of the service that the engine needs, such as the token for its models. */
@@ -125,7 +125,7 @@ interface RecipeValues {
   model: string
   name: string
   slots: number
-  /** The context in tokens over all slots. */
+  /** The context window of the llama.cpp server in tokens, over all its slots. */
   context: number
 }
 
@@ -144,14 +144,14 @@ export function commandOf(recipe: Recipe, { program, ...values }: RecipeValues):
 const MEMORY_SHARE = 0.7
 const SLOTS_MAX = { cpu: 8, gpu: 32 }
 const CONTEXT_MIN = 1024
-/** The step of a context in tokens. */
+/** The number of which a context window in tokens is a multiple. */
 const CONTEXT_STEP = 256
 /** The context length in tokens for a model that does not have one. */
 const CONTEXT_DEFAULT = 8192
 
 interface Slots {
   slots: number
-  /** The context of each slot in tokens. */
+  /** The context window of each slot in tokens. */
   contextEach: number
 }
 

@@ -86,7 +86,7 @@ interface PageSource<Row, Item> {
   find(id: string): Promise<object | undefined>
   list(page: Page): Promise<Listed<Row>>
   show(row: Row): Item
-  /** The cursor behind a row, if not its ID. */
+  /** The cursor of the page behind a row, if not the row's ID. */
   cursor?: (row: Row) => string
 }
 

@@ -39,7 +39,7 @@ export interface RouteDoc {
   /** The shape of a successful answer, JSON unless `content_type` is another type. */
   answer: TSchema
   content_type?: string
-  /** Other content types that a caller can request, each with its shape. */
+  /** Further content types that a caller can request, each with its shape. */
   also?: Readonly<Record<string, TSchema>>
   /** Whether the endpoint supports `Range`. */
   partial?: boolean
@@ -205,13 +205,13 @@ function namesIn(url: string): string[] {
   return [...url.matchAll(/:(\w+)|\*/g)].map(([whole, name]) => name ?? whole)
 }
 
-/** Returns a value; throws the error for undefined. */
+/** Returns the value; throws the error with `code` where it is undefined. */
 export function found<T>(value: T | undefined, code: ErrorCode, details?: ErrorDetails): T {
   if (value === undefined) throw new ApiError(code, undefined, details)
   return value
 }
 
-/** Every declared endpoint, for 405 answers, the OpenAPI document and tests. */
+/** The declared endpoints, for 405 answers, the OpenAPI document and tests. */
 export class RouteTable {
   readonly #routes: { declared: Declared; methods: readonly string[]; url: string }[] = []
 
@@ -268,9 +268,7 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
   region: string
   /** Reads whether the database and the blob store answer, for operators. */
   storeHealth: () => Promise<NonNullable<ServiceStatus['service']>['stores']>
-  /** The configuration in force, without its secrets. */
   settings: () => Record<string, unknown>
-  /** The version of the service. */
   version: string
   /** Whether the console is prepared soon after the start, rather than at the first page. */
   prepareConsole?: boolean
@@ -302,7 +300,6 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
   ready: (isPolled: boolean) => Promise<boolean>
   /** The time since which no worker runs (Unix ms); null for less than a minute. */
   noWorkerSince?: () => number | null
-  /** The registry of metrics about calls. */
   metrics?: Registry
   /** Whether the metrics are served on another port. */
   metrics_elsewhere?: boolean

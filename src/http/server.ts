@@ -56,13 +56,13 @@ export interface ServerDependencies extends ServiceDependencies {
   requests_per_minute: number | null
   /** The limit of calls per minute of a project's keys together. */
   project_requests_per_minute?: number | null
-  /** The sign-in proxy; null or absent: none. */
+  /** The proxy that signs persons in; null or absent: none. */
   signInProxy?: SignInProxy | null
   /** The rules of tokens; null or absent: no tokens are accepted. */
   jwt?: JwtRules | null
   log?: FastifyBaseLogger
   timeouts?: Partial<Timeouts>
-  /** The tracing; absent: calls have no spans. */
+  /** The tracing of calls; absent: they have no spans. */
   tracing?: Tracing | undefined
 }
 

@@ -3,7 +3,7 @@
 import { type Cell, type Column, type CsvStyle, cellText, type Sink, type TableWriter } from './table.ts'
 
 const BOM = '\ufeff'
-/** The characters that are written at once. */
+/** The number of characters of a CSV file that are written at once. */
 const BLOCK_CHARACTERS = 64 * 1024
 
 /** Makes a function that turns the cells of a row into a record with its line end. */

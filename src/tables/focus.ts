@@ -14,7 +14,7 @@ import { type Cell, type Column, cellJson } from './table.ts'
 export interface DayUsage extends Record<SumOf<'usage_days'>, number> {
   region: string
   project: { id: string; name: string }
-  /** The begin of the day (Unix ms). */
+  /** The beginning of the usage's day (Unix ms). */
   start: number
   entity: string
   entity_type: string

@@ -28,7 +28,6 @@ const used = Compile(
 
 export interface WrittenRows {
   rows: number
-  /** The number of rows without an answer. */
   failed: number
 }
 

@@ -14,9 +14,9 @@ export interface TableOrder {
   delimiter?: string | undefined
   /** The memory in bytes that the process may take in all. */
   memoryBytes: number
-  /** The largest slice in bytes that is read. */
+  /** The largest slice of the table in bytes that is read at once. */
   sliceBytes: number
-  /** The most rows that are read. */
+  /** The number of the table's first rows that are read; absent: all. */
   limit?: number | undefined
 }
 

@@ -7,7 +7,6 @@ import { TableError } from './table.ts'
 import type { TableSource } from './table-bytes.ts'
 
 interface RowLinesLimits {
-  /** The heap of the process in MiB. */
   heapMib: number
   /** The memory of the process in all, in MiB: the bytes of a Parquet file are not in its heap. */
   memoryMib: number

@@ -13,7 +13,7 @@ export interface Asking {
   system?: string | undefined
   /** The `response_format` of every request. */
   schema?: AnswerSchema | undefined
-  /** Other fields of every request's body. */
+  /** Further fields of every request's body, such as `temperature`. */
   parameters?: Readonly<Record<string, unknown>> | undefined
   /** The columns with an image's path or URL; `imageUrl` returns the URL that is sent, or throws a RowError. */
   images?: readonly string[] | undefined

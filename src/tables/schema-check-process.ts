@@ -12,7 +12,7 @@ export type ToProcess =
   | { check: number; answers: readonly string[]; answerMs: number }
   | { end: number }
 
-/** The error of an answer; null: none. */
+/** The violation for which an answer is marked; null: none. */
 export type Verdict = string | null
 
 /**

@@ -10,7 +10,6 @@ import type { FromProcess, ToProcess, Verdict } from './schema-check-process.ts'
 
 export interface CheckLimits {
   processes: number
-  /** The heap of a process in MiB. */
   heapMib: number
   /** The longest schema in characters that is checked by. */
   schemaCharacters: number
@@ -149,7 +148,7 @@ export class SchemaCheck {
     return verdicts
   }
 
-  /** Stops the checks. */
+  /** Stops the checks of the table. */
   close(): void {
     if (this.closed.aborted) return
     this.#closing.abort(new Error('the checks of this table were closed'))

@@ -62,7 +62,7 @@ async function* blocksOf(source: TableSource): AsyncGenerator<Buffer> {
     yield Buffer.from(await source.slice(at, Math.min(at + BLOCK_BYTES, source.byteLength)))
 }
 
-/** Reads the first `bytes` of the table. */
+/** Reads the first `bytes` decompressed bytes of a table. */
 export async function tableHead(source: TableSource, bytes: number): Promise<Buffer> {
   const blocks: Buffer[] = []
   let length = 0

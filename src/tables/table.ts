@@ -60,12 +60,11 @@ export interface TableReader {
   rows(): AsyncGenerator<Row>
 }
 
-/** The destination of a table's bytes. */
 export interface Sink {
   /** Appends a piece; undefined where the next one need not wait. */
   append(piece: string | Uint8Array): Promise<void> | undefined
   end(): Promise<void>
-  /** Deletes the written bytes. */
+  /** Deletes the bytes that were written to the sink. */
   abort(): Promise<void>
 }
 

@@ -68,7 +68,7 @@ const BatchEndpoint = Type.Unsafe<BatchEndpointName>({
 const FileIdOrNull = orNull(Type.String())
 const Count = count()
 
-/** A problem of a line. */
+/** A problem of a line in a batch's input file. */
 export const BatchProblem = object('BatchProblem', {
   code: Type.String(),
   message: Type.String(),

@@ -127,7 +127,7 @@ export const WEBHOOK_RULES = {
   properties: { url: { format: 'uri', pattern: '^https://', maxLength: 2048 } },
 }
 
-/** The body of a POST that may have none. */
+/** The body of a POST that may come without one. */
 function optionalBody<T extends Parameters<typeof Type.Object>[0]>(properties: T, title: string) {
   return orNull(object(title, properties))
 }

@@ -12,7 +12,7 @@ export function text(description: string) {
   return Type.String({ description })
 }
 
-/** A text that may be left out. */
+/** The shape of a text that may be left out. */
 export function maybeText(description: string) {
   return Type.Optional(text(description))
 }
@@ -21,12 +21,12 @@ export function flag(description: string) {
   return Type.Boolean({ description })
 }
 
-/** A query parameter that is true or false. */
+/** The shape of a query parameter that is `true` or `false`. */
 export function flagText(description: string) {
   return Type.Optional(Type.Enum(['true', 'false'], { description }))
 }
 
-/** A whole number from 0. */
+/** The shape of a whole number that is not negative. */
 export function count(description?: string) {
   return Type.Integer({ minimum: 0, ...said(description) })
 }
@@ -37,22 +37,22 @@ export function between(minimum: number, maximum: number, description: string, b
   return Type.Integer({ minimum, maximum, ...rest, description })
 }
 
-/** A number from 0. */
+/** The shape of a number that is not negative. */
 export function amount(description?: string) {
   return Type.Number({ minimum: 0, ...said(description) })
 }
 
-/** A time in Unix seconds. */
+/** The shape of a time in Unix seconds. */
 export function timestamp(description: string) {
   return count(`Unix seconds; ${description}`)
 }
 
-/** A query parameter with a time in Unix seconds. */
+/** The shape of a query parameter with a time in Unix seconds. */
 export function time(description: string) {
   return Type.Optional(between(0, 10 ** 11, `Unix seconds: ${description}`))
 }
 
-/** One of the names; `byDefault`: the name where it is left out. */
+/** The shape of one of several names; `byDefault`: the name where it is left out. */
 export function oneOf<T extends string>(names: readonly T[], description?: string, byDefault?: NoInfer<T>) {
   const rest = byDefault === undefined ? {} : { default: byDefault }
   return Type.Unsafe<T>({ type: 'string', enum: [...names], ...rest, ...said(description) })
@@ -89,7 +89,7 @@ export const RetentionShape = object('Retention', {
   ),
 })
 
-/** The answer to a DELETE. */
+/** The shape of the answer to a DELETE. */
 export function deletedOf<O extends string>(object: O, title: string) {
   return Type.Object(
     { id: Type.String(), object: Type.Literal(object), deleted: Type.Literal(true) },

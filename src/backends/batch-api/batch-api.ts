@@ -12,13 +12,12 @@ export interface BlamedLine {
   message: string
 }
 
-/** A request of a batch. */
 export interface BatchRequest {
   custom_id: string
   endpoint: EndpointPath
   /** The metadata of the line; null where it has none, or the batch API accepts none. */
   metadata: Readonly<Record<string, unknown>> | null
-  /** The request body as JSON. */
+  /** The body of a line's request as JSON. */
   body: Uint8Array
 }
 
@@ -37,9 +36,9 @@ export interface NewBatch {
 export interface WantedBatch {
   name: string
   file_id: string | null
-  /** The number of requests in the batch. */
+  /** The number of requests in the wanted batch. */
   line_count: number
-  /** The earliest time of creation (Unix ms). */
+  /** The earliest time at which the wanted batch was created (Unix ms). */
   since: number
   /** The subset of these IDs that batches of other names are known to have. */
   taken: (ids: readonly string[]) => Promise<ReadonlySet<string>>
@@ -50,7 +49,7 @@ export interface SeenBatch {
   id: string
   /** The status in the words of the batch API, in lower case. */
   status: string
-  /** Whether the status is one of the known statuses. */
+  /** Whether a batch's status is one of the known statuses. */
   isKnown: boolean
   /** How the batch ended: completed, failed, expired or cancelled; null while it runs. */
   ended: string | null

@@ -45,7 +45,6 @@ export interface Target {
 export interface ConnectionHooks {
   /** Called when the exchange is over and the connection may carry the next one. */
   onFree(connection: Connection): void
-  /** Called when the server has sent bytes. */
   onBytes(): void
   /** Called when the connection can carry no further exchange. */
   onEnded(connection: Connection): void

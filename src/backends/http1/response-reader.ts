@@ -7,7 +7,7 @@ import { RETRY_AFTER_HEADERS } from '../../domain/retry-after.ts'
 
 /** The error for an answer that is invalid HTTP, or exceeds a bound. */
 export class ResponseError extends Error {
-  /** The message of the server; '' where it sent none. */
+  /** The server's error message; '' where it sent none. */
   readonly words: string
 
   constructor(message: string, words = '') {
@@ -77,7 +77,6 @@ export class ResponseReader {
     return this.#headers
   }
 
-  /** The body of a complete answer. */
   get body(): Buffer {
     return this.#body
   }

@@ -33,7 +33,7 @@ export interface BatchApiCallsOptions {
 
 /** The form of the calls of a batch API. */
 interface CallForm {
-  /** The path of the list of batches. */
+  /** The path of the batch API's list of batches. */
   path: string
   /** The headers of every call, by names in lower case; configured headers win. The key is null where there is none. */
   headers: (api_key: string | null) => Readonly<Record<string, string>>
@@ -63,7 +63,7 @@ interface CallOptions {
   headers?: Readonly<Record<string, string>>
   signal?: AbortSignal | undefined
   search?: URLSearchParams
-  /** Statuses that are accepted beside success. */
+  /** HTTP statuses of a call that are accepted beside success. */
   or?: readonly number[]
 }
 
@@ -390,7 +390,7 @@ async function* resultLines(file: AsyncIterable<Uint8Array>): AsyncGenerator<Buf
 // differences for readers.
 
 interface BatchApiDialect {
-  /** The `purpose` of uploaded files. */
+  /** The `purpose` of files that are uploaded to the batch API. */
   file_purpose: string
   upload_path: string
   /** Fields of the upload's form beside `purpose` and `file`. */

@@ -42,11 +42,10 @@ export interface OpenAiBackendOptions {
   isOwn?: (() => Promise<boolean>) | null
   /** The address of a proxy before the server. */
   proxy?: string | null
-  /** Headers added to every request. */
+  /** Configured headers that every request to the server has. */
   headers?: Readonly<Record<string, string>>
   /** The header, in lower case, that names the project of a request; null: none does. */
   fairness_header?: string | null
-  /** The URL of the server's metrics; null: none. */
   metrics_url?: string | null
   /** The query where `metrics_url` is the address of a Prometheus; null: it is the metrics page of the server. */
   query?: SeriesQuery | null

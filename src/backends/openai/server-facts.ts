@@ -192,7 +192,7 @@ const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 interface SideReaderOptions {
   url: string
-  /** The path below the URL. */
+  /** The path below the server's URL; '' for its metrics. */
   resource: '' | '/models'
   timeout_ms: number
   answerBytesMax?: number

@@ -93,7 +93,7 @@ export interface SeriesQuery {
   /** A selector of PromQL, `{namespace="llm"}`; without a metric's name, all known names are added. */
   selector: string
   timeout_ms: number
-  /** The age in ms from which samples are ignored. */
+  /** The age in ms from which samples of a Prometheus are ignored. */
   stale_after_ms: number
 }
 

@@ -2,7 +2,7 @@
 import { hash } from 'node:crypto'
 
 export interface SeededRandom {
-  /** The SHA-256 of the request in hex. */
+  /** The SHA-256 of the request, the seed of its random numbers, in hex. */
   readonly sha256: string
   /** Draws the next number, uniform over 0..2^32-1. */
   next(): number

@@ -8,7 +8,7 @@ export interface SimRequest {
   prompt_tokens: number
   /** The value of max_completion_tokens or max_tokens; null when neither is set. */
   output_tokens_max: number | null
-  /** The number of choices. */
+  /** The number of choices in the simulated answer. */
   n: number
   /** The tool to call; null: answer with text. */
   tool: Tool | null
@@ -18,7 +18,6 @@ export interface SimRequest {
 
 interface Tool {
   name: string
-  /** The JSON Schema of the tool's arguments. */
   parameters: unknown
 }
 

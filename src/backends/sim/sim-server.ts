@@ -11,7 +11,7 @@ import { SIM_CREATED } from './simulated-answer.ts'
 import { errorText, type SimResponse, type SimStats, Simulator } from './simulator.ts'
 
 export interface SimServerOptions extends SimOptions {
-  /** The TCP port; 0 picks a free one. */
+  /** The TCP port of the simulated server; 0 picks a free one. */
   port: number
   host?: string
   /** The file to which every call is appended on arrival: see CallLog. */
@@ -31,7 +31,6 @@ export interface AnswerTiming {
     reply: (status: number, text: string) => void,
     done: () => void,
   ): void
-  /** The engine's metrics page. */
   metrics(model: string): string
   close(): void
 }

@@ -13,7 +13,6 @@ const SIM_FINGERPRINT = 'offpeak-sim'
 export const SIM_CREATED = 1_767_225_600
 
 export interface SimulatedAnswer {
-  /** The JSON text of the answer. */
   text: string
   prompt_tokens: number
   completion_tokens: number

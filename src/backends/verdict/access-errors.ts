@@ -6,9 +6,9 @@
 import type { UpstreamError } from './upstream-error.ts'
 
 interface AccessError {
-  /** The reason, for everybody. */
+  /** The reason of the error, for callers and operators. */
   reason: string
-  /** The advice for operators. */
+  /** The advice on the error, for operators alone. */
   advice: string
   /** The codes of the error, in lower case without separators. */
   codes: ReadonlySet<string>

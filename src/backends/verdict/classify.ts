@@ -21,11 +21,11 @@ import {
 
 export interface HttpAnswer {
   status: number
-  /** The complete body. */
+  /** The complete body of the server's answer. */
   body: Buffer
-  /** The wait that the server asked for (ms), if any. */
+  /** The wait before a retry that the server asked for (ms), if any. */
   retry_after_ms?: number | undefined
-  /** The `Content-Encoding` header, if any. */
+  /** The `Content-Encoding` header of the server's answer, if any. */
   content_encoding?: string | undefined
 }
 
@@ -121,7 +121,6 @@ const NOT_OFFERED = [404, 405, 501]
 const MISSING_OBJECT =
   /\b(with|for) (the )?id\b|\bno such (?!model|url|path|route|endpoint)\w+|\b(response|conversation|prompt|file|item|image|container|vector store|document)\b(?: \S{1,200})? (was |is )?(not found|does not exist|could not be found|has expired)/i
 
-/** The first bytes of a gzip file (RFC 1952). */
 const GZIP = [0x1f, 0x8b]
 /** The most bytes of a body that are read to describe it. */
 const BEGINNING_BYTES = 1024
@@ -223,7 +222,7 @@ function compressed(encoding: string): string {
   return `the server compressed its answer (${encoding}), which was not asked for`
 }
 
-/** Describes a body that is not JSON. */
+/** The kind of an answer's body that is not JSON, in words for an error. */
 function kindOfBody(body: Buffer): string {
   const text = body.toString('utf8', 0, BEGINNING_BYTES)
   if (text.trim() === '') return 'an empty body'

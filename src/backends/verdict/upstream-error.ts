@@ -25,7 +25,6 @@ export interface UpstreamError {
   isJson: boolean
 }
 
-/** Removes secrets from a text. */
 export type Redact = (text: string) => string
 
 /** The longest message that is kept, in characters: validation errors may quote the whole request. */
@@ -52,7 +51,7 @@ export function readUpstreamError(body: Buffer, redact: Redact): UpstreamError {
   }
 }
 
-/** Reads the error of a parsed body. */
+/** Reads a server's error from its parsed JSON body. */
 export function upstreamErrorOf(body: unknown, redact: Redact): UpstreamError {
   const records = recordsOf(body)
   const given = records.flatMap((one) => CODE_KEYS.flatMap((key) => textsOf(one[key])))
@@ -186,7 +185,7 @@ function oneLine(text: string, length_max: number): string {
 // The text of an error page is found in one pass: a regular expression that backtracks could take minutes on a page
 // that was made for that.
 
-/** Elements whose content is not shown. */
+/** The HTML elements whose content browsers do not show. */
 const UNSEEN = ['style', 'script']
 
 /** Removes tags and comments from `page`, a blank in place of each. A `<` that begins no tag is text. */

@@ -267,11 +267,11 @@ const WRITE_BYTES = 1024 * 1024
 /** The most pieces of one write: Linux accepts 1,024. */
 const WRITE_PIECES = 1000
 
-/** The pieces of one write. */
+/** The pieces of a blob that are written to its file at once. */
 interface Run {
   pieces: Uint8Array[]
   bytes: number
-  /** Whether the source has no other pieces. */
+  /** Whether the run has all pieces of the blob's source. */
   isAll: boolean
 }
 
@@ -323,7 +323,7 @@ export class SyncBehind {
       })
   }
 
-  /** The sync that runs now; never rejects. */
+  /** The sync of the file that runs now; never rejects. */
   get running(): Promise<void> | null {
     return this.#running
   }

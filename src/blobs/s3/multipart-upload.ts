@@ -25,7 +25,7 @@ export interface Place {
   Key: string
 }
 
-/** The settings of writing an object. */
+/** The settings for writing an object to a bucket. */
 export interface Writing {
   /** Converts the error of a failed call to the server; errors of the source are thrown unchanged. */
   failed: (cause: unknown) => Error

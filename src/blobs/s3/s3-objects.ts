@@ -30,11 +30,11 @@ import {
 /** Attempts per request, the first included; the client waits longer before each. */
 const ATTEMPTS_MAX = 5
 const CONNECT_TIMEOUT_MS = 5_000
-/** The timeout without a byte in either direction. */
+/** The timeout of a connection without a byte in either direction, in ms. */
 const SILENCE_TIMEOUT_MS = 20_000
 /** The limit of connections: above the downloads of an API process (http/routes.ts), since slow readers keep theirs. */
 const SOCKETS_MAX = 1024
-/** The bytes that are read ahead of the reader. */
+/** The bytes of an object that are read ahead of their reader. */
 const READ_AHEAD_BYTES = 1024 * 1024
 const OK = 200
 /** The largest answer in bytes other than an object's content: a page of a list has a thousand keys of a kilobyte. */

@@ -34,7 +34,7 @@ export async function windowFor(
 
 interface Terms {
   window: string
-  /** The earliest start in Unix seconds. */
+  /** The earliest start of the batch in Unix seconds. */
   start_after?: number | undefined
   metadata: Readonly<Record<string, string>>
 }

@@ -101,7 +101,7 @@ export class ApiClient {
     return await this.object(shape, { method: 'POST', path, body: form })
   }
 
-  /** Calls and returns the unparsed answer. */
+  /** Calls the API and returns the answer's bytes, unparsed. */
   async bytes(call: Call): Promise<Buffer> {
     return await this.#exchange(
       call,
@@ -184,7 +184,7 @@ export class ApiClient {
     await (await this.#agent)?.destroy()
   }
 
-  /** Calls and returns the answer, JSON of the shape. */
+  /** Calls the API and returns the answer, JSON of the shape. */
   async object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
     const parsed = parsedJson(await this.#exchange(call, ({ body }) => textOf(body)))
     if (parsed === undefined)
@@ -319,7 +319,7 @@ export function worthRetrying(status: number, code: string | null): boolean {
 // Shapes of answers that the command line needs and src/wire does not have, or has in a stricter form. Other fields
 // of an answer are kept, and shown by --json.
 
-/** An object that is shown unchanged. */
+/** The shape of an answer that is shown unchanged. */
 export const AnyObject = Type.Object({})
 
 export const DeletedObject = Type.Object({ id: Type.String() })
@@ -360,7 +360,7 @@ export class ApiError extends Failure {
   readonly status: number
   /** The code of the API's error; null when the answer is no such error. */
   readonly code: string | null
-  /** The unparsed body of the answer. */
+  /** The unparsed body of an error answer. */
   readonly body: string
 
   /** Makes the error of a call, named by its method and path: `GET /v1/files/file_x`. */

@@ -23,7 +23,7 @@ export interface EqualRequest {
 }
 
 export class KnownRequests {
-  /** By hash: the next number, and the requests that no call has. */
+  /** The requests by hash: the next number, and the requests that no call has. */
   readonly #byHash = new Map<string, { count: number; free: EqualRequest[] }>()
   readonly #file: WriteStream
   #failure: Error | null = null

@@ -31,7 +31,7 @@ interface Form {
 /** The fields that no object of the API lacks, in any version. */
 const ALWAYS = ['id', 'data']
 
-/** Gives objects in `value` their missing fields. Returns the problem of the value, or null. */
+/** Adds missing fields to the objects in `value`. Returns the problem of the value, or null. */
 function inherit(form: Form, value: unknown, path: string): string | null {
   const forms = form.anyOf ?? [form]
   const found = forms.find((one) => isOfType(value, one.type))

@@ -96,7 +96,7 @@ export class SingleRequests {
     return open.promise
   }
 
-  /** Reads ended requests, as long as some are open. */
+  /** Reads the ends of single requests, as long as some are open. */
   async #watch(): Promise<void> {
     const { clock, signal } = this.#connection.watch
     this.#isWatching = true
@@ -160,7 +160,7 @@ interface Page {
   limit: number
 }
 
-/** The pages of results that contain these requests. */
+/** The pages of results that contain single requests with these IDs. */
 function pagesOf(ids: readonly string[]): Page[] {
   const pages: Page[] = []
   // IDs sort by batch and line.

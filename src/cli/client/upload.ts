@@ -56,7 +56,6 @@ export async function checkInput(path: string): Promise<Stats> {
   throw new Failure(`${path} is not a regular file; give the path of a JSONL file, or of a table`)
 }
 
-/** The SHA-256 of a file in hex. */
 export async function hashFile(path: string): Promise<string> {
   return (await hashesOf({ path }, 'sha256')).sha256
 }
@@ -173,7 +172,7 @@ async function hashesOf<A extends string>(
   return Object.fromEntries(hashes.map(([name, hash]) => [name, hash.digest('hex')])) as Record<A, string>
 }
 
-/** Makes a form with the fields in their order. */
+/** Makes a multipart form with the fields in their order. */
 async function form(fields: Readonly<Record<string, string | Slice>>): Promise<FormData> {
   const { FormData } = await import('undici')
   const made = new FormData()
@@ -222,7 +221,7 @@ interface FileAsks {
   endpoint: BatchEndpoint
   /** The models in the lines, each with its endpoint; empty where there are too many. */
   asks: { model: string; endpoint: EndpointPath }[]
-  /** Entities in the lines, but perhaps not all. */
+  /** The entities that lines name, as far as they were read. */
   entities: string[]
 }
 

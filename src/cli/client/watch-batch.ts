@@ -105,7 +105,7 @@ const HALF_LIFE_MS = 5000
 interface RatePoint {
   atMs: number
   done: number
-  /** The weighted sums of lines and time. */
+  /** The weighted sums of finished lines and of time in ms. */
   lines: number
   timeMs: number
 }
@@ -127,7 +127,7 @@ export function nextRate(last: RatePoint, done: number, atMs: number): RatePoint
   }
 }
 
-/** Lines per second; null before the second sample. */
+/** Finished lines per second at the rate; null before its second sample. */
 export function perSecond(point: RatePoint): number | null {
   return point.timeMs > 0 ? (point.lines / point.timeMs) * 1000 : null
 }

@@ -39,7 +39,7 @@ interface GatherFlags extends ConfigFlags {
   upstreamKeyEnv?: string
 }
 
-/** The time in ms for cancelling requests at the end. */
+/** The longest time in ms for which open requests are cancelled at the end. */
 const CANCEL_MS = 15_000
 /** The API key for programs that need one: the service's key is not passed on. */
 const NO_KEY = 'offpeak-gather'

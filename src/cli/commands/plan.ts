@@ -127,7 +127,7 @@ function quantity(text: string): number {
 /** The load of a plan, which is arithmetic on measured figures, as docs/scaling.md explains it. */
 interface Load {
   lines_per_day: number
-  /** The seconds from sending a line to its answer. */
+  /** The latency: seconds from sending a line to its answer. */
   latency_s: number
   /** The tokens of a line, input and output together. */
   tokens: number
@@ -216,7 +216,7 @@ function perLine(figure: FigureName): number {
  */
 interface Figure {
   value: number
-  /** The number as docs/scaling.md prints it. */
+  /** The measured number as docs/scaling.md prints it. */
   text: string
   command: string
 }

@@ -143,7 +143,7 @@ interface ToolCall {
 }
 
 interface Turn {
-  /** The assistant's message as JSON. */
+  /** The message of the assistant that has tool calls, as JSON. */
   message: string
   calls: ToolCall[]
 }

@@ -298,7 +298,7 @@ function metadataText(metadata: Record<string, string>): string {
 interface CodeCount {
   code: string
   count: number
-  /** The message of the first line with this code. */
+  /** The error message of the first failed line with this code. */
   message: string
   limit_id?: string | undefined
 }

@@ -164,7 +164,7 @@ async function moveData(shell: Shell, flags: MoveFlags): Promise<void> {
   )
 }
 
-/** The configuration of the source or the target. */
+/** The configuration of the source or the target of `migrate-data`. */
 async function configOfSide(shell: Shell, flags: ConfigFlags, option: string, text: string): Promise<Config> {
   const { config, data } = flags
   if (existsSync(text)) return await shell.launch.loadConfig({ config: text, data })

@@ -255,7 +255,7 @@ export function checkBy(form: AnswerSchema | undefined): SchemaCheck | undefined
 // error goes into the table of answers.
 
 interface PrepareOptions {
-  /** The most rows, from the first; absent: all. */
+  /** The number of the table's first rows that are asked about; absent: all. */
   limit?: number | undefined
   signal: AbortSignal
   onRow(rows: number): void

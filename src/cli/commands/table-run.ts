@@ -43,7 +43,6 @@ export interface TableJob {
   /** The parts of the order that differ from those of a run over a file of requests. */
   order: Pick<RunOrder, 'input' | 'output' | 'errors' | 'state' | 'table' | 'model'>
   target: Target
-  /** The columns of the table. */
   columns: readonly string[]
   /** Writes the table with the answers. */
   join(): Promise<JoinedRows>

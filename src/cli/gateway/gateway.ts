@@ -71,7 +71,7 @@ export class Gateway {
     return `http://${HOST}:${typeof address === 'object' ? address?.port : port}`
   }
 
-  /** Stops the server and closes open connections. */
+  /** Stops the gateway's server and closes open connections. */
   close(): void {
     this.#server.close()
     this.#server.closeAllConnections()

@@ -43,7 +43,7 @@ interface Answers {
 }
 
 export interface JoinedRows extends WrittenRows {
-  /** The number of rows skipped as empty. */
+  /** The number of rows without an answer that were skipped as empty. */
   empty: number
 }
 

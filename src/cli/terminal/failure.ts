@@ -89,7 +89,7 @@ function message(error: unknown): string {
 // things differ: npm forwards a terminal's Ctrl-C to a process that already received it, and a SIGTERM to npm ends
 // the shell between npm and the command, which can notice only that its parent process has exited.
 
-/** The parts of `process` that are used. */
+/** The parts of Node's `process` that signal handlers use. */
 interface SignalSource {
   readonly ppid: number
   on(signal: 'SIGINT' | 'SIGTERM', listener: () => void): unknown
@@ -139,7 +139,6 @@ function whenOrphaned(source: SignalSource, clock: Clock, asked: AbortController
   look()
 }
 
-/** Resolves when the signal aborts. */
 export async function aborted(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) await once(signal, 'abort')
 }

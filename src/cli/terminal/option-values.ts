@@ -10,7 +10,7 @@ export const WINDOW_HELP = 'completion window (default: the longest of the plan)
 
 /** The fields of a batch that have options. */
 export interface BatchTerms {
-  /** The earliest start in Unix seconds. */
+  /** The earliest start of the batch in Unix seconds. */
   start_after?: number
   dedupe?: true | 'force'
   reask?: Reask
@@ -34,7 +34,7 @@ export interface BatchFlags extends Omit<BatchTerms, 'start_after'> {
   name?: string
   entity?: string
   notBefore?: number
-  /** The terms that apply where no option sets another. */
+  /** The terms of an earlier run, which apply where no option sets another. */
   earlier?: BatchTerms
 }
 
@@ -77,7 +77,7 @@ export function pairsOf<T>(read: (value: string, key: string) => T) {
   }
 }
 
-/** Parses `a,b,c`. */
+/** Parses a list of values such as `a,b,c`. */
 export function commaList(text: string): string[] {
   const items = text
     .split(',')
@@ -155,7 +155,7 @@ export function fraction(text: string): number {
   throw new InvalidArgumentError('Expected a fraction from 0 to 1.')
 }
 
-/** Parses `20`, or `100..300`. */
+/** Parses a range such as `100..300`, or one number. */
 export function range(text: string): { min: number; max: number } {
   const match = /^(\d+(?:\.\d+)?)(?:\.\.(\d+(?:\.\d+)?))?$/.exec(text)
   const min = Number(match?.[1] ?? Number.NaN)

@@ -30,7 +30,7 @@ export interface BatchProgress {
   /** Lines that ended without being sent; they are neither done nor failed. */
   notRun: number
   cost_usd: number
-  /** Lines per second; null when unknown. */
+  /** Finished lines per second; null when unknown. */
   rate: number | null
   /** Tokens of answers per second; null when unknown. */
   tokenRate: number | null
@@ -124,7 +124,7 @@ function barText(fraction: number, cells: number, paint: Paint): string {
   return paint('green', '█'.repeat(full)) + paint('dim', '░'.repeat(cells - full))
 }
 
-/** Returns a line of at most `columns` columns. */
+/** Makes the line of progress, of at most `columns` columns. */
 type Line = (columns: number, paint: Paint) => string
 
 export interface ProgressView {

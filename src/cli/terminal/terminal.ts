@@ -56,7 +56,7 @@ export function shown(line: string): string {
   return coloured(visible(line))
 }
 
-/** Writes one line; line breaks in it are escaped. */
+/** Writes one line to the output; line breaks in it are escaped. */
 export function writeLine(output: Output, line: string): void {
   output.write(`${shown(line)}\n`)
 }

@@ -175,7 +175,7 @@ function Answered({ status }: { status: number }): VNode {
   return <Badge tone={status < 400 ? 'good' : 'bad'} text={String(status)} />
 }
 
-/** The record of a call or of a line. */
+/** The fields of an audit record, of a call or of a line. */
 type AnyRecord = Partial<Omit<HttpRequestRecord, 'kind'> & Omit<LineRecord, 'kind'>> & { created: number }
 
 export function AuditRecord({ id }: PageParams): VNode {

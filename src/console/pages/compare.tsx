@@ -219,7 +219,7 @@ function BatchCard({ letter, batch, other }: BatchCardProps): VNode {
   )
 }
 
-/** The values of both sides. */
+/** The values of both batches for a line, side by side. */
 const both = ({ a, b }: Pair, show: (side: Side) => string): VNode => (
   <div>
     {a ? show(a) : '–'} <span class="muted">→</span> {b ? show(b) : '–'}

@@ -178,7 +178,7 @@ function linesOf(batchId: string, filter: LineFilter, total: number): ListSource
   }
 }
 
-/** The filter in the address. */
+/** Reads the filter of lines from the address. */
 export function readFilter(query: URLSearchParams): LineFilter {
   const given = Object.fromEntries(FIELDS.map((name) => [name, query.get(name) ?? undefined]))
   return { ...given, status: LINE_STATUSES.find((status) => status === given.status) }

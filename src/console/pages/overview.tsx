@@ -177,7 +177,7 @@ type Hour = UsageHours['hours'][number]
 const linesOf = ({ completed, failed, not_run }: Hour): number => completed + failed - not_run
 const tokensOf = ({ prompt_tokens, completion_tokens }: Hour): number => prompt_tokens + completion_tokens
 
-/** The measures of an hour; lines and tokens are rates per second. */
+/** The measures by which the chart shows each hour; lines and tokens as rates per second. */
 const MEASURES = {
   lines: { of: linesOf, show: perSecond, isRate: true },
   tokens: { of: tokensOf, show: perSecond, isRate: true },

@@ -197,7 +197,7 @@ type Hour = NonNullable<NonNullable<ServiceStatus['service']>['history']>[number
 const HOUR_S = 3_600
 const COLOURS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5', '--series-6']
 
-/** The measures of a server's hour. */
+/** The measures by which the chart shows each hour of a server. */
 const MEASURES = {
   requests: { of: ({ answered }: Hour) => answered, show: count },
   errors: { of: ({ missed }: Hour) => missed, show: count },

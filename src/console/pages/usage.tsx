@@ -30,7 +30,7 @@ type Metric = (typeof METRICS)[number]
 const RANGES = ['month', '7', '30', '90', 'days'] as const
 const STEPS = ['day', 'week', 'month'] as const
 type Step = (typeof STEPS)[number]
-/** The values of a row that the table shows. */
+/** The sums of a usage row that the table shows. */
 const SUMMED = ['lines', 'failed', 'not_run', 'total_tokens', 'cost_usd'] as const
 const COLORS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5']
 const OTHERS = '--series-6'

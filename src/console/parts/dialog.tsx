@@ -125,7 +125,6 @@ interface DialogProps {
   title: string
   onClose: () => void
   children?: ComponentChildren
-  /** The buttons at the end of the dialog. */
   foot?: ComponentChildren
   onSubmit?: () => void
 }

@@ -9,14 +9,14 @@ import { FormDialog, openDialog } from './dialog.tsx'
 import { SelectField, TextField } from './field.tsx'
 
 export interface Filter {
-  /** The parameter in the address. */
+  /** The name of the parameter that holds the filter in the address. */
   name: string
   label: string
   placeholder?: string
-  /** The choices; absent: the filter is a text or a day. */
+  /** The choices of the filter; absent: it is a text or a day. */
   options?: readonly (readonly [value: string, title: string])[]
   day?: boolean
-  /** The value while the address has no parameter. */
+  /** The value of the filter while the address has no parameter. */
   value?: string
   /** Parameters that a change of the filter removes from the address. */
   clears?: readonly string[]
@@ -49,7 +49,7 @@ export function FilterBar({ filters, children }: FilterBarProps): VNode {
 export interface SavedView {
   name: string
   path: string
-  /** The query, beginning with a question mark. */
+  /** The query of the saved view, beginning with a question mark. */
   query: string
 }
 

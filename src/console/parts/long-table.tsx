@@ -127,7 +127,7 @@ export function PagedTable<T>({
   pages: ListPages<T>
   /** The rows to show in place of those that were read. */
   rows?: readonly (T | undefined)[]
-  /** The text of an empty list. */
+  /** The text that an empty list shows. */
   none?: string
 }): VNode {
   const onSight = useCallback((from: number, to: number) => pages.show(from, to), [pages])
@@ -145,7 +145,7 @@ export function PagedTable<T>({
 interface LoadedPagesProps<T> {
   pages: ListPages<T>
   isEmpty?: boolean
-  /** The element in place of an empty list. */
+  /** The element that an empty list shows. */
   none: VNode
   children: ComponentChildren
 }

@@ -5,7 +5,7 @@ import { CodeBlock } from './text.tsx'
 
 /** The longest text in characters that is parsed: a longer one could block the page for seconds. */
 const CHARACTERS_MAX = 20_000
-/** The most elements within each other. */
+/** The deepest nesting of Markdown elements that is rendered. */
 const DEPTH_MAX = 40
 
 /** Renders Markdown; a text that is too long, or nested too deeply, is shown unchanged. */

@@ -129,7 +129,7 @@ function pictureOf(source: unknown): unknown {
   return source.type === 'base64' ? `data:${source.media_type};base64,${source.data}` : source.url
 }
 
-/** Shows a text; JSON is indented. */
+/** Shows the text of a message; JSON is indented. */
 function textOf(text: string): VNode {
   const parsed = /^\s*[[{]/.test(text) ? parseExact(text) : null
   return parsed === null ? <Said text={text} /> : <CodeBlock text={print(parsed)} label={t('line.answer')} />

@@ -10,7 +10,7 @@ import { CheckField, SelectField } from './field.tsx'
 
 export interface Column<T> {
   title: string
-  /** The alignment of the cells. */
+  /** The alignment of the column's cells. */
   align?: 'end'
   /** Whether the cell heads a card; the others are listed under it with their titles. */
   main?: boolean

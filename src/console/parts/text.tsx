@@ -75,7 +75,7 @@ export function WaitingReason({ reason }: { reason: NonNullable<BatchObject['wai
   )
 }
 
-/** How a batch asks again for answers that miss their schema. */
+/** The text about asking again for answers that miss their schema. */
 export function reaskText(reask: BatchObject['reask'] | null): string {
   return reask == null ? t('new.reask.never') : t(`new.reask.${reask.mode}`, { n: reask.max })
 }

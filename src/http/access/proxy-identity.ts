@@ -9,7 +9,6 @@ import type { Store } from '../../store/store.ts'
 import type { Caller } from './caller.ts'
 import { callerOfIdentity } from './identity-row.ts'
 
-/** The configuration of the sign-in proxy. */
 export interface SignInProxy {
   /** The headers with the person and the groups, in lower case. */
   header: string
@@ -22,7 +21,7 @@ export interface SignInProxy {
   sign_out: string | null
 }
 
-/** A request before its headers are changed. */
+/** A received request, before any hook has changed its headers. */
 interface Received {
   socket: { remoteAddress?: string | undefined }
   headersDistinct: NodeJS.Dict<string[]>

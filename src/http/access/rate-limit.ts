@@ -9,7 +9,7 @@ import { type Bucket, takeCalls } from '../../store/calls.ts'
 import type { Store } from '../../store/store.ts'
 
 const MINUTE_MS = 60_000
-/** The share of the remaining calls in one portion. */
+/** The share of a bucket's remaining calls that one portion leases. */
 const PORTION_SHARE = 0.05
 /** The time in ms after which an empty bucket is read again. */
 const RECHECK_MS = 50
@@ -22,7 +22,7 @@ interface RateLimitStatus {
 
 /** The calls leased from the bucket of a key or a project; times on this process's clock, Unix ms. */
 interface Portion {
-  /** The number of calls left, which expire at `ends`. */
+  /** The number of leased calls that are left; they expire at `ends`. */
   left: number
   ends: number
   /** The time when the bucket will be full if no more calls are leased. */

@@ -10,7 +10,7 @@ interface GracefulShutdownOptions {
   clock: Clock
   /** The time in ms for which calls are still accepted after /readyz answers 503. */
   delay_ms: number
-  /** The time in ms for calls in flight after that. */
+  /** The time in ms for calls in flight, after calls are no longer accepted. */
   drain_ms: number
 }
 
@@ -32,7 +32,7 @@ export class GracefulShutdown {
     return this.#stopping
   }
 
-  /** Adds the hooks; to be called before the server listens. */
+  /** Adds the hooks of the graceful shutdown; to be called before the server listens. */
   watch(app: App): void {
     app.addHook('onSend', async (_request, reply, payload) => {
       if (this.#stopping) reply.header('connection', 'close')
@@ -40,7 +40,7 @@ export class GracefulShutdown {
     })
   }
 
-  /** Records a call of /readyz. */
+  /** Records that a load balancer has polled /readyz. */
   polled(): void {
     this.#polled_at = this.#options.clock.now()
   }

@@ -114,7 +114,7 @@ const Query = {
 
 interface Made {
   call: IdempotentCall
-  /** Shows the batch; absent: in the form of this API. */
+  /** Shows the batch in the answer; absent: in the form of this API. */
   show?: (batch: BatchRow) => object
   orderOf: (input_file_id: string) => BatchOrder
   webhook: BatchWebhook | null

@@ -181,7 +181,7 @@ class LiveFeed {
     this.#options = options
   }
 
-  /** Reads the unfinished batches, newest first. */
+  /** Reads the project's unfinished batches, newest first. */
   async snapshot(project_id: string): Promise<BatchObject[]> {
     return await this.#show(await listOpenBatches(this.#options.store.read, project_id, BATCHES_MAX))
   }

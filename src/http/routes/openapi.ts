@@ -195,7 +195,7 @@ function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schema
   })
 }
 
-/** Every error of an endpoint: its own, and those of its path, access, parameters and body. */
+/** All errors of an endpoint: its own, and those of its path, access, parameters and body. */
 function codesOf({ url, access, accepts }: Declared, { errors = [], form, headers }: RouteDoc): ErrorCode[] {
   const codes: ErrorCode[] = [
     ...notFoundIn(url),
@@ -264,7 +264,6 @@ interface Operation {
   operation: string
   method: string
   path: string
-  /** The shape of the operation's answer. */
   answer: unknown
 }
 

@@ -183,7 +183,7 @@ const UsageQuery = {
     }),
   ),
 }
-/** The form of `start` and `end`. */
+/** The shape of the days `start` and `end` of a usage report. */
 const Day = { anyOf: [{ format: 'date' }, { pattern: '^[0-9]{1,11}$' }] }
 const GROUP = `(${USAGE_GROUPS.join('|')})`
 
@@ -239,7 +239,6 @@ function columns(group_by: string | undefined): UsageColumn[] {
 
 const NO_USAGE: UsageSums = recordOf(DAY_SUMS, () => 0)
 
-/** Shows a usage report. */
 function showUsage(
   { entity, entity_type, from_day, to_day }: UsageFilter,
   by: readonly UsageColumn[],
