@@ -124,7 +124,7 @@ export interface ServerOnDemand {
   /** Whether lines may be sent: the server is up, or has failed to start, an error that the lines are to get. */
   readonly isAvailable: boolean
   readonly isUp: boolean
-  /** Why the server is not up though lines wait: completes "The server of the model m …". */
+  /** The reason why the server is not up though lines wait, which completes "The server of the model m …". */
   readonly waitingReason: { since: number; text: string } | null
   /** Reports the load of a lane. The server starts when lines wait, and stops when none have waited for a while. */
   update(lane: object, load: ServerLoad): void

@@ -143,7 +143,7 @@ interface RequestNeeds {
   tokens: number
 }
 
-/** Reads what the requests need. Invalid lines are left to the service, which reports them. */
+/** Reads the models and the longest request of a file. Invalid lines are left to the service, which reports them. */
 async function requestNeeds(path: string): Promise<RequestNeeds> {
   const models = new Set<string>()
   let tokens = 0

@@ -74,7 +74,7 @@ export interface RekeyOrder {
   toEnv?: string | undefined
   /** The configuration that names the place of the new key. */
   toConfig?: Config | undefined
-  /** Called with the number of keys rewrapped so far. */
+  /** Called with the number of keys that are rewrapped so far. */
   tell: (done: number) => void
 }
 

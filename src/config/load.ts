@@ -301,7 +301,7 @@ function pathText(path: Path): string {
   )
 }
 
-/** Every key with a single value, as in the documentation, with the variable that sets it, if any. */
+/** The keys with a single value, as in the documentation, each with the variable that sets it, if any. */
 export function keysOf(
   shape: Shape,
   path = '',

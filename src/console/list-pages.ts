@@ -3,7 +3,7 @@
 import type { ApiFailure } from './api.ts'
 import { later } from './browser-clock.ts'
 
-/** The rows before the last read row from which the next page is requested. */
+/** The distance from the last read row, in rows, at which the next page is requested. */
 const AHEAD = 60
 /** The pause in ms after which a jump to other rows reads them: a reader may jump on. */
 const JUMP_MS = 60

@@ -78,7 +78,7 @@ export function useGet<T>(path: string | null, query: Query = {}, pollMs?: PollM
   )
 }
 
-/** The names in live updates for an answer: its resource, and those that it is made of. */
+/** The names in live updates of the resources that the answer at a path contains. */
 function namesOf(path: string | null): string[] {
   const { 1: name = '' } = /^\/v1\/(\w+)/.exec(path ?? '') ?? []
   const also = { status: ['servers'], files: ['batches'] }[name] ?? []

@@ -83,7 +83,7 @@ export class Engine implements ServerOnDemand, Tenant {
   #inFlight = 0
   #busyAt: number
   #answeredAt = 0
-  /** Whether this process has stopped the server, rather than a failure. */
+  /** Whether this process, rather than a failure, has stopped the engine. */
   #isStopped = false
   /** Whether a connection broke: no line is sent until the process has exited or answers. */
   #isUnconfirmed = false

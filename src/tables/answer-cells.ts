@@ -192,7 +192,7 @@ export function answerColumns(
   }
 }
 
-/** Adds its cells to each group of results. */
+/** Adds the cells of each result to the groups of results. */
 export async function* withCells(
   results: AsyncIterable<readonly ResultRow[]>,
   columns: AnswerColumns,

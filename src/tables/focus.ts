@@ -38,7 +38,7 @@ const cost = (name: string): Column => decimalColumn(name, NANO_DIGITS)
 const quantity = (name: string): Column => decimalColumn(name, 1)
 const orNull = (found: string): string | null => found || null
 
-/** Each column of a row, and the function for its value as a Parquet file stores it. */
+/** The columns of a row, each with the function for its value as a Parquet file stores it. */
 const COLUMNS: readonly (readonly [Column, (charge: Charge) => Cell])[] = [
   [cost('BilledCost'), ({ cost }) => cost],
   [text('BillingAccountId'), ({ region }) => region],

@@ -112,7 +112,7 @@ export class SchemaCheck {
   readonly #checks: SchemaChecks
   readonly #schema: string
   readonly #closing = new AbortController()
-  /** Why no further answer is checked; null while answers are. */
+  /** The reason for which no further answer is checked; null while answers are. */
   #unusable: string | null = null
   readonly #spent: SpentTime
   /** The number of answers still to be sent one at a time, because one of them has crashed the process. */
@@ -132,7 +132,7 @@ export class SchemaCheck {
     return this.#closing.signal
   }
 
-  /** Why answers cannot be checked by the schema; null if they can. */
+  /** The reason for which answers cannot be checked by the schema; null if they can. */
   async whyUnusable(): Promise<string | null> {
     if (this.#unusable === null) await this.#checkSome([])
     return this.#unusable

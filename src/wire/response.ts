@@ -45,7 +45,7 @@ export const InputItem = Type.Object(
   { title: 'InputItem', description: 'As the request has it.', additionalProperties: true },
 )
 
-/** What the client sent as `input`, as items; those without an ID get that of their place. */
+/** The items of a response's `input`; an item without an ID gets one by its position. */
 export function inputItems(id: string, input: unknown): (Static<typeof InputItem> & object)[] {
   const items: unknown[] = Array.isArray(input) ? input : [{ role: 'user', content: input }]
   return items.map((item, i) => {

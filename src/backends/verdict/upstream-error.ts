@@ -15,7 +15,7 @@ import { isRecord, parsedJson } from '../../domain/json-record.ts'
 export interface UpstreamError {
   /** The message in one line of at most MESSAGE_LENGTH_MAX characters; '' when there is none. */
   message: string
-  /** Every `code` and `type` given as text, in lower case. */
+  /** The values of `code` and `type` in the error that are text, in lower case. */
   codes: readonly string[]
   /** The HTTP status inside the body, as some proxies send it with status 200. */
   status: number | null

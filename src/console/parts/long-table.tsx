@@ -16,7 +16,7 @@ interface LongTableProps<T> {
   columns: readonly Column<T>[]
   /** The rows; undefined for a row that is not read. */
   rows: readonly (T | undefined)[]
-  /** Whether rows may follow that are not known yet. */
+  /** Whether the list may have further rows that are not known yet. */
   hasMore?: boolean
   order?: Order
   rowClass?: (row: T) => string

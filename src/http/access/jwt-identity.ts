@@ -40,7 +40,7 @@ const ALGORITHMS = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256
 const SKEW_S = 60
 /** The age in ms at which keys are read again: a withdrawn key is accepted until then. */
 const FRESH_MS = 5 * 60_000
-/** The shortest time in ms between two reads, whatever keys tokens name and whether reads fail. */
+/** The shortest time in ms between two reads of the keys, also after a failed read or an unknown key. */
 const REREAD_MS = 10_000
 /** The age in ms up to which keys are used while they cannot be read again. */
 const KEPT_MS = 24 * 3_600_000

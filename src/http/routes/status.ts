@@ -231,7 +231,7 @@ function showDemand(
   }
 }
 
-/** The least tokens per second that meet all deadlines: between any two times, what may begin then and has to end then. */
+/** The least tokens per second that meet all deadlines: the highest rate of work between two times. */
 function rateNeeded(hours: readonly HourOfDemand[], now: number): number {
   let rate = 0
   for (const from of new Set([now, ...hours.map(({ begins }) => begins)])) {
