@@ -1,5 +1,5 @@
-// The statistics of a batch, to which each commit adds in its own transaction: errors by code and message, and what
-// finished when. A batch has one row of bounded size.
+// The statistics of a batch, to which each commit adds in its own transaction: errors by code and message, and finished
+// lines by time. A batch has one row of bounded size.
 import {
   addErrorGroups,
   addToHours,
@@ -29,13 +29,13 @@ interface BatchStatistics {
   timeline: Timeline
 }
 
-/** The counts of these lines for their batch, their chunk and the statistics. */
+/** The sums of these lines for their batch, their chunk and the statistics. */
 export function sumOfTallies(tallies: readonly Tally[]): LineSums & Finished {
   const sums = tallies.reduce<LineSums>(addSums, NO_LINES)
   return { ...sums, completed: sums.succeeded }
 }
 
-/** By ID of the batch. The transaction has changed the rows of these batches, so nobody else writes their statistics. */
+/** Adds statistics by batch ID; the transaction has locked the batches' rows, so no other one writes these. */
 export async function addBatchStatistics(
   tx: Writer,
   deltas: ReadonlyMap<string, readonly StatisticsDelta[]>,
@@ -56,15 +56,15 @@ export async function addBatchStatistics(
   await writeBatchStatistics(tx, changed)
 }
 
-/** The statistics of a batch; empty ones where no commit has counted it yet. */
+/** The statistics of a batch; empty before its first commit. */
 export async function readStatistics(db: Reader, batch_id: string): Promise<BatchStatistics> {
   const [row] = await readBatchStatistics(db, [batch_id])
   return parse(row)
 }
 
 /**
- * What of the project's batches finished in each of the last hours. Each hour is yielded once all is counted, which
- * takes a piece of the timelines at a time; before that, nothing is.
+ * The finished lines of the project's batches in each of the last hours. Yields nothing after each piece of the
+ * timelines, and the hours at the end.
  */
 export async function* readHours(
   db: Reader,
@@ -73,7 +73,7 @@ export async function* readHours(
   now: number,
 ): AsyncGenerator<readonly TimelinePoint[]> {
   const hours = emptyHours(number, now)
-  // A batch whose window had ended before has finished nothing since.
+  // A batch whose window ended earlier has finished no line since.
   for await (const rows of listTimelines(db, project_id, hours[0]?.at ?? now)) {
     for (const row of rows) addToHours(hours, parse({ ...row, errors: '[]' }).timeline)
     yield []
@@ -81,7 +81,7 @@ export async function* readHours(
   yield hours
 }
 
-/** By ID of the batch: how many lines failed with which code. */
+/** The number of failed lines by batch ID and code. */
 export async function readErrors(
   db: Reader,
   batch_ids: readonly string[],
@@ -95,7 +95,7 @@ export async function readErrors(
   return errors
 }
 
-/** Points are stored without their names, since they are written with every commit: when, and the values of FIELDS. */
+/** A stored timeline: each point as an array, the time and the values of FIELDS, since commits write it often. */
 interface Stored {
   interval_ms: number
   points: number[][]

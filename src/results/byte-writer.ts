@@ -6,14 +6,14 @@ import { NANOS_PER_USD } from '../domain/money.ts'
 const POINT = 0x2e
 const NANO_DIGITS = 9
 const ASCII_MAX = 0x7f
-/** Longer texts are left to the encoder of the runtime, which a call costs more than a few dozen characters. */
+/** The length up to which a loop copies text: a call of the runtime's encoder costs a few dozen characters. */
 const LOOP_MAX = 48
 
 export class ByteWriter {
   bytes: Buffer = Buffer.alloc(0)
   at = 0
 
-  /** Text of ASCII characters only. */
+  /** Writes text of ASCII characters only. */
   ascii(text: string): void {
     if (text.length > LOOP_MAX) {
       this.at += this.bytes.write(text, this.at, 'latin1')
@@ -43,18 +43,18 @@ export class ByteWriter {
     this.at += bytes.write(text, this.at)
   }
 
-  /** `from[start, end)`. */
+  /** Copies `from[start, end)`. */
   copy(from: Buffer, start: number, end: number): void {
     from.copy(this.bytes, this.at, start, end)
     this.at += end - start
   }
 
-  /** The last `digits` digits of a whole number in Crockford's base 32, as in IDs. */
+  /** Writes the last `digits` digits of a whole number in Crockford's base 32, as in IDs. */
   base32(value: number, digits: number): void {
     this.#digits(value, digits, 32)
   }
 
-  /** Nano-dollars as a number of USD, without trailing zeros. */
+  /** Writes nano-dollars as a number of USD, without trailing zeros. */
   usd(nanos: number): void {
     const whole = Math.floor(nanos / NANOS_PER_USD)
     this.count(whole)
@@ -66,7 +66,7 @@ export class ByteWriter {
     this.#digits(rest, digits, 10)
   }
 
-  /** A whole number that is not negative, in decimal. */
+  /** Writes a whole number that is not negative, in decimal. */
   count(value: number): void {
     if (value > 0xffff_ffff) {
       this.ascii(String(value))
@@ -77,7 +77,7 @@ export class ByteWriter {
     this.#digits(value, digits, 10)
   }
 
-  /** The last `digits` digits of a whole number. */
+  /** Writes the last `digits` digits of a whole number. */
   #digits(value: number, digits: number, base: 10 | 32): void {
     const { bytes } = this
     let rest = value

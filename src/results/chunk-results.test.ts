@@ -9,7 +9,7 @@ test('results give their memory back at once when a journal has them', () => {
     writeLine(results, position, { part: 'output', result: Buffer.alloc(41_000), audit: Buffer.alloc(500) })
   const [first, second] = results.entriesOf([0, 1])
   assert.ok(first && second && first.length > 41_000)
-  results.forget([0], { key: 'journals/1', wrapped_key: '', bytes: 100_000 }, 0)
+  results.moveToJournal([0], { key: 'journals/1', wrapped_key: '', bytes: 100_000 }, 0)
   assert.equal(first.length, 0)
   assert.ok(second.length > 41_000)
 })

@@ -1,5 +1,5 @@
-// The results of a leased chunk, by position: where the bytes of each finished line are, in memory or in a journal, and
-// what the next commit will count. Results are written one behind the other into slabs, each as an entry of a journal
+// The results of a leased chunk, by position: the location of each finished line's bytes, in memory or in a journal,
+// and the sums for the next commit. Results are written one after the other into slabs, each as an entry of a journal
 // (journal.ts), so a journal is made of whole slabs and a line costs no objects.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { type ErrorGroup, groupErrors } from '../domain/batch-statistics.ts'
@@ -16,10 +16,10 @@ import type { ChunkTrace } from './traces.ts'
 
 const SLAB_BYTES_MIN = 4 * 1024
 const SLAB_BYTES_MAX = 64 * 1024
-/** Longer than the head of any entry. */
+/** An upper bound of the bytes before an entry's result. */
 const HEAD_BYTES_MAX = 32
 
-/** Why a line failed, as statistics and metrics count it. */
+/** The reason for which a line failed, as statistics and metrics count it. */
 interface Failure {
   model: string | null
   code: ErrorCode
@@ -32,9 +32,9 @@ export class Fresh {
   readonly tallies = new Tallies()
   readonly failures: Failure[] = []
   expired_lines = 0
-  /** By the accounts that it counts to, what they cost beyond their reservations; null where no limit matches. */
+  /** The cost beyond reservations by the accounts to which it counts; null where no limit matches. */
   excess: Map<readonly string[], Spend> | null = null
-  /** The length of their entries. */
+  /** Bytes of the lines' entries. */
   bytes = 0
 
   get errors(): ErrorGroup[] {
@@ -42,7 +42,7 @@ export class Fresh {
   }
 }
 
-/** `expired`: the batch expired before the line was finished. */
+/** The end of a line; `expired`: the batch expired before. */
 export interface Ended extends EndedLine {
   failure: Failure | null
   expired: boolean
@@ -54,7 +54,7 @@ const JOURNALLED = 2
 
 interface Slab {
   bytes: Buffer
-  /** Lines that are in no journal, or whose journal need not be read. */
+  /** The number of lines that are in no journal, or whose journal need not be read. */
   lines: number
 }
 
@@ -64,13 +64,13 @@ export class ChunkResults {
   commitSeq: number
   /** Whether reservations were ever requested for the chunk under this lease. */
   hasReservations = false
-  /** When its first line was sent (Unix ms), if its batch was still queued when the chunk was opened. */
+  /** The time of the chunk's first request (Unix ms), if its batch was queued when the chunk was opened. */
   begunAt: number | null = null
-  /** Its spans; null where it is not sampled. */
+  /** The spans of the chunk; null if it is not sampled. */
   trace: ChunkTrace | null = null
-  /** The journal write of the chunk that is under way; sealing waits for it. */
+  /** The running journal write of the chunk, for which sealing waits. */
   journalling: Promise<void> | null = null
-  /** When the oldest finished line that is in no journal was finished (Unix ms). */
+  /** The finish time of the oldest finished line that is in no journal (Unix ms). */
   freshSince: number | null = null
   /** Whether any line is in a journal. */
   isJournalled: boolean
@@ -78,7 +78,7 @@ export class ChunkResults {
   readonly out = new ByteWriter()
   readonly #numbers: readonly { line: number }[]
   readonly #place: Uint8Array
-  /** Index into `#slabs` or `#journals`. */
+  /** The indexes of lines' blobs in `#slabs` or `#journals`. */
   readonly #blob: Uint16Array
   readonly #start: Uint32Array
   readonly #resultBytes: Uint32Array
@@ -89,12 +89,12 @@ export class ChunkResults {
   #fresh = new Fresh()
   #unfinished: number
   #keptBytes = 0
-  /** The places of the line that is being written. */
+  /** Offsets of the line that is being written. */
   #entryStart = 0
   #resultStart = 0
   #resultEnd = 0
 
-  /** `claim`: null for a chunk that is sealed without having been leased. */
+  /** `claim` is null for a chunk that is sealed without having been leased. */
   constructor(
     claim: ChunkRow | null,
     lines: readonly { line: number }[],
@@ -176,7 +176,7 @@ export class ChunkResults {
     return this.#isError[position] === 1
   }
 
-  /** Begins to write a line, for which `out` has room for `bytesMax`: first its result, then its audit record. */
+  /** Begins to write a line, of up to `bytesMax` bytes, to `out`: first its result, then its audit record. */
   begin(position: number, part: Ended['part'], bytesMax: number): void {
     if (this.isFinished(position)) throw new Error(`line ${this.#numbers[position]?.line} finished twice`)
     const { out } = this
@@ -190,7 +190,7 @@ export class ChunkResults {
     this.#resultEnd = this.out.at
   }
 
-  /** The line is written. The first of a chunk makes `freshSince` known. */
+  /** Ends the writing of a line. The first line of a chunk sets `freshSince`. */
   end(position: number, ended: Ended, now: number): void {
     const { out } = this
     const slab = this.#slabs.length - 1
@@ -223,7 +223,7 @@ export class ChunkResults {
     out.at = 0
   }
 
-  /** Takes what the next commit will count. */
+  /** Removes and returns the lines of the next commit. */
   takeFresh(): Fresh {
     const fresh = this.#fresh
     this.#fresh = new Fresh()
@@ -231,7 +231,7 @@ export class ChunkResults {
     return fresh
   }
 
-  /** The entries of lines that are in memory, in that order; those that lie one behind the other are one piece. */
+  /** The entries of lines in memory, in the given order; adjacent entries are one piece. */
   entriesOf(positions: readonly number[]): Buffer[] {
     const pieces: Buffer[] = []
     let slab = -1
@@ -274,8 +274,8 @@ export class ChunkResults {
     this.freshSince ??= 0
   }
 
-  /** These lines are in a journal from `byte_start` on: their bytes need not be kept in memory. */
-  forget(positions: readonly number[], journal: SealedBlob, byte_start: number): void {
+  /** Marks lines as stored in a journal from `byte_start` on, which frees their bytes in memory. */
+  moveToJournal(positions: readonly number[], journal: SealedBlob, byte_start: number): void {
     const blob = this.#journals.push(journal) - 1
     let at = byte_start
     for (const position of positions) {
@@ -305,7 +305,7 @@ export class ChunkResults {
     this.out.at = 0
   }
 
-  /** All of it is committed and sealed: nothing of it is read any more. */
+  /** Frees the memory of a sealed chunk's results. */
   free(): void {
     for (const slab of this.#slabs) if (slab) freeBuffer(slab.bytes)
     this.#slabs = []
@@ -322,12 +322,12 @@ export class ChunkResults {
     }))
   }
 
-  /** Whether nothing has to be read from journals. */
+  /** Whether no result is in a journal only. */
   get isInMemory(): boolean {
     return !this.#place.includes(JOURNALLED)
   }
 
-  /** One field of a line: its bytes, or their place. */
+  /** A field of a line: its bytes, or their location. */
   fieldOf(position: number, field: 'result' | 'audit'): Bytes {
     const start = this.#fieldStart(position, field)
     const end = start + this.fieldBytes(position, field)
@@ -336,14 +336,14 @@ export class ChunkResults {
     return { project_id: JOURNAL_OWNER, blob: this.#journals[blob]!, range: { start, end } }
   }
 
-  /** In bytes: one field of these lines. */
+  /** The total bytes of one field of these lines. */
   bytesOf(positions: readonly number[], field: 'result' | 'audit'): number {
     let bytes = 0
     for (const position of positions) bytes += this.fieldBytes(position, field)
     return bytes
   }
 
-  /** Copies a field of a line that is in memory, from its byte `from` on, as far as `to` has room; returns how many bytes. */
+  /** Copies a field of a line in memory, from its byte `from`, as far as `to` has room; returns the number of bytes. */
   copyField(position: number, field: 'result' | 'audit', from: number, to: Buffer, at: number): number {
     const start = this.#fieldStart(position, field)
     const { bytes } = this.#slabs[this.#blob[position]!]!

@@ -9,14 +9,14 @@ import { type Ports, StatementRejected } from '../store/store.ts'
 import type { Fresh } from './chunk-results.ts'
 import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
 
-/** How often a rejected commit is tried alone, because a concurrent transaction may have caused the rejection. */
+/** The number of tries of a rejected commit alone, since a concurrent transaction may have caused the rejection. */
 const REJECTIONS_MAX = 3
 
 export type CommitRecord = ChunkCommit['record']
 
 /**
- * `accepted`: committed with this record. `lost`: another worker has the lease. `unwritable`: its blobs had to be
- * written again, and a journal that this needs is damaged. `rejected`: it can never be committed.
+ * The end of a commit. `accepted`: committed with this record. `lost`: another worker has the lease. `unwritable`: its
+ * blobs had to be written again, which a damaged journal prevents. `rejected`: it can never be committed.
  */
 export type CommitEnd =
   | { how: 'accepted'; record: CommitRecord }
@@ -25,22 +25,21 @@ export type CommitEnd =
 
 interface Pending {
   commit: ChunkCommit
-  /** The records of its attempts, in order. */
+  /** The records of the commit's attempts, in order. */
   records: CommitRecord[]
-  /** When its blobs were written, by the steady clock; -Infinity if they are to be written again in any case. */
+  /** The time when the blobs were written, by the steady clock; -Infinity if they must be written again. */
   writtenAt: number
-  /** Writes its blobs again under other keys; null if that is impossible. */
+  /** Writes the blobs again under other keys; null if that is impossible. */
   rewrite: () => Promise<CommitRecord | null>
   done: (end: CommitEnd) => void
 }
 
 interface CommitQueueOptions extends Pick<Ports, 'store' | 'clock'> {
-  /** Measures the age of blobs, which a change of the system time must not change. */
   rules: FinishRules
-  /** How old blobs may be when they are committed: the orphan sweep deletes older uncommitted ones. */
+  /** The age in ms up to which blobs may be committed: the orphan sweep deletes older uncommitted ones. */
   blobFreshMs: number
   retries: StoreRetries
-  /** A group was committed. `ended`: the batches that it ended. */
+  /** Called after the commit of a group; `ended`: the batches that it ended. */
   onCommitted: (ended: readonly BatchRow[]) => void
 }
 
@@ -58,7 +57,7 @@ export class CommitQueue {
     return this.#running
   }
 
-  /** `settled` is called before `onCommitted` and before the promise resolves. */
+  /** Queues a commit. `settled` is called before `onCommitted` and before the promise resolves. */
   commit(
     commit: ChunkCommit,
     rewrite: Pending['rewrite'],
@@ -71,7 +70,7 @@ export class CommitQueue {
       }
       const writtenAt = this.#options.clock.steady()
       this.#queue.push({ commit, records: [commit.record], writtenAt, rewrite, done })
-      // Started asynchronously, so that all parts of a journal are queued before.
+      // An asynchronous start lets all parts of a journal be queued before.
       this.#running ??= Promise.resolve().then(() => this.#commitAll())
     })
   }
@@ -84,7 +83,7 @@ export class CommitQueue {
         await this.#commitGroup(group)
       }
     } finally {
-      // At once: what is queued between the last look at the queue and this would be left there.
+      // A later reset would miss commits that are queued meanwhile.
       this.#running = null
     }
   }
@@ -98,7 +97,7 @@ export class CommitQueue {
       error instanceof StatementRejected && (!alone || ++rejections >= REJECTIONS_MAX)
     let committed: Committed
     try {
-      // An attempt with an unknown outcome may be repeated: only one of them can take effect.
+      // Attempts with an unknown outcome may be repeated: only one of them can take effect.
       committed = await retries.untilStored(
         'commit',
         async () => {
@@ -159,7 +158,7 @@ export class CommitQueue {
   }
 }
 
-/** Commits of a group may share a journal; a commit that is tried alone needs one of its own. */
+/** A commit that is tried alone needs a journal of its own, which commits of a group share. */
 function ownBlobs(pending: Pending): Pending {
   if ('journal' in pending.commit.record) pending.writtenAt = Number.NEGATIVE_INFINITY
   return pending
@@ -168,13 +167,13 @@ function ownBlobs(pending: Pending): Pending {
 // Retries writes to the stores until they succeed: finished lines are paid for, and a full disk may get space again.
 // While they fail, the worker claims no work.
 
-/** The work of the recorder on blobs (`journal`, `seal`) and in the database (`commit`, `park`). */
+/** The recorder's work on blobs (`journal`, `seal`) and in the database (`commit`, `park`). */
 export const RECORD_WORK = ['journal', 'seal', 'commit', 'park'] as const
 type RecordWork = (typeof RECORD_WORK)[number]
 
-/** The recorder tells metrics of its work. */
+/** Receives the recorder's measurements for metrics. */
 export interface RecordObserver {
-  /** These lines have ended, and that is durable. */
+  /** Called with lines whose end is durable. */
   committed(lines: Fresh): void
   recorded(work: RecordWork, durationMs: number): void
 }
@@ -182,7 +181,7 @@ export interface RecordObserver {
 const RETRY_MS_MIN = 200
 const RETRY_MS_MAX = 5_000
 
-/** For log messages. */
+/** The names of work in log messages. */
 const WORK: Readonly<Record<RecordWork, string>> = {
   journal: 'writing a journal',
   seal: 'sealing a chunk',
@@ -196,14 +195,14 @@ interface StoreRetriesOptions extends Pick<Ports, 'clock' | 'log'> {
 
 export class StoreRetries {
   readonly #options: StoreRetriesOptions
-  /** Set while the stores fail (Unix ms). */
+  /** The time since which the stores fail (Unix ms); null if they work. */
   failingSince: number | null = null
 
   constructor(options: StoreRetriesOptions) {
     this.#options = options
   }
 
-  /** An error that `isFinal` accepts is thrown; after any other error, `attempt` is repeated. */
+  /** Repeats `attempt` until it succeeds; throws only errors that `isFinal` accepts. */
   async untilStored<T>(
     work: RecordWork,
     attempt: () => Promise<T>,

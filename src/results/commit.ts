@@ -1,6 +1,6 @@
 // The fenced commit: one transaction records the finished lines of all chunks of a worker. A chunk whose lease is lost,
 // or whose part was committed before (the answer to that commit was lost or late), changes nothing. A commit may
-// therefore be repeated after an attempt with an unknown outcome. A journal that cannot be read reverses its part of a commit.
+// therefore be repeated after an attempt with an unknown outcome. An unreadable journal reverses its part of a commit.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import type { ErrorGroup } from '../domain/batch-statistics.ts'
 import { releaseProjectedSpend, type Settlement, settle } from '../ledger/settle.ts'
@@ -22,15 +22,15 @@ import type { SealedChunk } from './seal.ts'
 export interface ChunkCommit {
   claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'commit_seq' | 'project_id' | 'key_id'> &
     Partial<Pick<ChunkRow, 'remote_batches'>>
-  /** When the first line was sent under this lease (Unix ms), if the batch was still queued then. */
+  /** The time of the first request under this lease (Unix ms), if the batch was still queued then. */
   begunAt: number | null
   /** The lines that this commit counts: those finished since the last one. */
   fresh: Pick<Fresh, 'tallies' | 'errors' | 'expired_lines'>
   /** Whether reservations were requested for the chunk under this lease. */
   hasReservations: boolean
   /**
-   * Where they lie in a journal, for a chunk that stays open; or the blobs that end it, and whether any of its
-   * lines are in journals.
+   * The lines' location in a journal, for a chunk that stays open; or the blobs of a sealed chunk, and whether any of
+   * its lines are in journals.
    */
   record:
     | { journal: SealedBlob; byte_start: number; byte_end: number }
@@ -43,7 +43,7 @@ export interface RunCommit extends ChunkCommit {
 }
 
 export interface Committed {
-  /** The commits that found their lease lost. */
+  /** The commits whose lease was lost. */
   lost: ChunkCommit[]
   /** The commits of which an earlier attempt has taken effect. */
   repeated: ChunkCommit[]
@@ -94,7 +94,7 @@ export async function commitChunks(
     await recordEvent(tx, limitCrossed(crossing), now)
 
   const ended: BatchRow[] = []
-  // In a fixed order, which prevents deadlocks between workers that share batches.
+  // A fixed order prevents deadlocks between workers that share batches.
   const byBatch = Map.groupBy(accepted, ({ commit }) => commit.claim.batch_id)
   for (const [batch_id, all] of [...byBatch].sort(([a], [b]) => (a < b ? -1 : 1))) {
     const counted = all.filter(({ commit }) => commit.fresh.tallies.all.length > 0)
@@ -137,8 +137,8 @@ function deltaOf(
 }
 
 // Reverses the charges of lines whose journal cannot be read. These lines were counted and billed, but their results
-// are lost, so they are run again. Their counts and costs are subtracted to the nano-dollar in the transaction that
-// drops the journal. The sums of each journal part are stored beside it in the database for this purpose.
+// are lost, so they run again. Their counts and costs are subtracted to the nano-dollar in the transaction that drops
+// the journal. The sums of each journal part are stored beside it in the database for this purpose.
 
 interface JournalSums {
   tallies: Tally[]
@@ -184,7 +184,7 @@ export async function reverseJournal(
     now,
     parts.map(({ journal_blob }) => journal_blob),
   )
-  // No crossings: a reversal reaches no threshold.
+  // A reversal reaches no threshold.
   const settlement = { project_id, key_id, batch_id, idx, tallies, last: false, hasReservations: false }
   await settle(tx, [settlement], now)
   await addToBatch(tx, batch_id, { ...delta, expired_lines })

@@ -1,8 +1,8 @@
-// The task that writes the results of a batch that has ended to the bucket of its `output_url`: the files
-// ID/output.jsonl and ID/errors.jsonl, byte for byte as they are downloaded. An object is written whole or not at all,
-// and its key contains the batch's ID, so an attempt after a crash writes it again. A failure is retried like the
-// delivery of an event. Callers may request another export, also to another place; the outcome of an attempt counts for
-// the place that it wrote to.
+// The task that writes the results of an ended batch to the bucket of its `output_url`: the files ID/output.jsonl and
+// ID/errors.jsonl, byte for byte as they are downloaded. An object is written whole or not at all, and its key contains
+// the batch's ID, so an attempt after a crash writes it again. A failure is retried like the delivery of an event.
+// Callers may request another export, also to another URL; the outcome of an attempt counts for the URL that it wrote
+// to.
 import { isDamaged } from '../blobs/blobs.ts'
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import { isTerminal } from '../domain/batch.ts'
@@ -25,8 +25,8 @@ export interface ExportDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
 }
 
 /**
- * Has the results of the batch written to `output_url`: at once, or when it has ended. Resolves to the batch as it stands
- * afterwards. Throws file_not_found where the batch has ended and its results are gone.
+ * Requests an export of the batch's results to `output_url`: at once, or when it has ended. Resolves to the batch
+ * afterwards. Throws file_not_found if the batch has ended and its results are deleted.
  */
 export async function requestExport(
   tx: Writer,
@@ -83,7 +83,7 @@ export async function exportResults(deps: ExportDeps, task: TaskRow, signal: Abo
     if (!(await finishTask(tx, task))) return
     const status = failure === null ? 'delivered' : 'failed'
     await setBatch(tx, batch.id, { output_url_status: status, output_url_error: error })
-    // Also what callers fetched while the export was to be made.
+    // A caller may have fetched results before the export.
     const fetched = failure === null ? EVERYTHING : NOTHING
     await endFetched(tx, { ...current, output_url_status: status }, fetched, now)
     await recordEvent(tx, outputEnded(batch, status, error), now)
@@ -106,7 +106,7 @@ async function writeFiles(
     const file = await readFile(store.read, project_id, file_id, clock.now())
     if (!file) throw new ApiError('file_not_found', 'the result file was deleted before it was written')
     const place = `${key}${id}/${name}`
-    // Where the credentials do not allow it, the bucket's own rules have to.
+    // Credentials may not allow this; then the bucket's lifecycle rules have to.
     if (task.attempts > 1) await objects.abortUploads(place, signal).catch(() => {})
     const content = readContent({ db: store.read, sealed }, file, { start: 0, end: file.bytes })
     const bytes = await objects.put(place, untilAborted(content, signal), signal)
@@ -114,7 +114,7 @@ async function writeFiles(
   }
 }
 
-/** For the owner of the batch: what another part of the service says is for its log. */
+/** The error for the owner of the batch; errors of other parts of the service are for the log. */
 function reasonOf(failure: unknown): string {
   if (isDamaged(failure)) return `the stored content ${failure.key} is damaged or missing`
   return failure instanceof ObjectFailed || failure instanceof ApiError

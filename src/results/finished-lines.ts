@@ -1,6 +1,6 @@
-// Reads the finished lines of a batch: those of one chunk, from the blobs of a sealed chunk by the index at their end or
-// from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its place, without the
-// others.
+// Reads the finished lines of a batch: those of one chunk, from the blobs of a sealed chunk by the index at their end
+// or from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its location,
+// without the others.
 import { ApiError } from '../domain/errors.ts'
 import { byteLines } from '../jsonl/byte-lines.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
@@ -14,19 +14,19 @@ import { readChunkJournal } from './journal.ts'
 import { type FinishedLine, placesInBlobs, readLineIndex } from './line-index.ts'
 import { bytesIn, type Ports, readSpans, type Span } from './read-content.ts'
 
-/** The ports for reading results and inputs for users, at a time. */
+/** The ports for reading results and inputs for users. */
 export interface ReadPorts extends Ports {
-  /** Results and inputs whose file has expired by then are not read (Unix ms). */
+  /** The time (Unix ms) at which results and inputs must not have expired. */
   now: number
 }
 
-/** A line as the input file has it. */
+/** A line of the input file. */
 export interface InputLine {
   line: number
   bytes: Buffer
 }
 
-/** The bytes of a chunk in the input of its batch; undefined where that is deleted. */
+/** The bytes of a chunk in the input of its batch; undefined if the input is deleted. */
 export async function inputOfChunk(
   { db, sealed }: Ports,
   content: BlobRow | undefined,
@@ -36,7 +36,7 @@ export async function inputOfChunk(
   return place && (await sealed.readAll(place.blob.project_id, place.blob, place.range))
 }
 
-/** The lines of a chunk in the input of its batch; blank ones are left out. */
+/** The lines of a chunk in the input of its batch, without blank ones. */
 export async function inputLines(
   ports: Ports,
   content: BlobRow | undefined,
@@ -47,7 +47,7 @@ export async function inputLines(
   return Array.from(places, (place) => ({ line: place.line, bytes: bytes.subarray(place.start, place.end) }))
 }
 
-/** In order. Journals that are deleted meanwhile are left out, unless their chunk was sealed: then its blobs are read. */
+/** The finished lines in order; of a chunk sealed meanwhile from its blobs, but none of other deleted journals. */
 export async function finishedLines(ports: ReadPorts, chunk: ChunkRow): Promise<FinishedLine[]> {
   if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
   const { written, unusable } = await readChunkJournal(ports, chunk, false)
@@ -60,7 +60,7 @@ export async function finishedLines(ports: ReadPorts, chunk: ChunkRow): Promise<
   return written.sort((a, b) => a.line - b.line)
 }
 
-/** Undefined if the line is not finished, or not in the chunk. */
+/** A finished line; undefined if it is not finished, or not in the chunk. */
 export async function findLine(
   ports: ReadPorts,
   chunk: ChunkRow,
@@ -81,32 +81,32 @@ async function inBlobs({ db, sealed, now }: ReadPorts, chunk: ChunkRow): Promise
   })
 }
 
-// Pages of a batch, in input order. Lines do not finish in that order, so a page also names the line up to which none is
-// missing; a caller that continues there misses none. A page has the places of its lines; their bytes are read while they
-// are sent.
+// Pages of a batch, in input order. Lines do not finish in that order, so a page also names the line up to which none
+// is missing; a caller that continues there misses none. A page has the locations of its lines; their bytes are read
+// while they are sent.
 
-/** A page ends after the line that exceeds this size. */
+/** The size after which a page ends with the current line. */
 const PAGE_BYTES_MAX = 8 * 1024 * 1024
-/** Bytes read at a time; small, because there may be many slow callers. */
+/** Bytes that are read at a time; small, because there may be many slow callers. */
 const WINDOW_BYTES = 256 * 1024
 
 type ResultPart = 'output' | 'error' | 'all'
 
 interface PageOrder {
-  /** Lines with higher numbers (in the input file, from 1). */
+  /** The number of the line after which the page begins (in the input file, from 1). */
   after: number
   limit: number
   part: ResultPart
-  /** Ends before the first unfinished line, so that consecutive pages do not overlap. */
+  /** Whether the page ends before the first unfinished line, so that consecutive pages do not overlap. */
   contiguous: boolean
-  /** The parts whose lines may be left out because their file is gone; any, by default. */
+  /** The parts whose lines are omitted if their file is deleted; any, by default. */
   gone?: readonly ResultPart[]
 }
 
 interface FinishedPage {
   /** The lines, each with its line break. */
   text: AsyncIterable<Buffer>
-  /** There are more lines after `nextAfter`. */
+  /** Whether there are more lines after `nextAfter`. */
   hasMore: boolean
   /**
    * The line after which the next page begins: the last line of this page or, after the last page, the line up to which
@@ -130,7 +130,7 @@ export async function readFinished(
   batch_id: string,
   order: PageOrder,
 ): Promise<FinishedPage> {
-  // Read first, so that lines that finish meanwhile are found below and not missed.
+  // This is read first, so that lines that finish meanwhile are found below and not missed.
   const through = await completeThrough(ports, batch_id)
   const last = order.contiguous ? through : Number.POSITIVE_INFINITY
   const lines: Found[] = []
@@ -147,7 +147,7 @@ export async function readFinished(
   return { text: textOf(ports, lines), hasMore: false, nextAfter }
 }
 
-/** If a chunk is sealed while the page is read, its journals are deleted; its lines are then read from its blobs. */
+/** The text of lines. If a chunk is sealed meanwhile, which deletes its journals, its blobs are read instead. */
 function textOf(ports: ReadPorts, lines: readonly Found[]): AsyncIterable<Buffer> {
   return readSpans(
     ports.sealed,
@@ -170,7 +170,7 @@ async function completeThrough(ports: ReadPorts, batch_id: string): Promise<numb
   const chunk = await firstUnsealed(ports.db, batch_id)
   if (!chunk) return Number.POSITIVE_INFINITY
   let through = chunk.first_line - 1
-  // Blank lines are numbered too but have no entry: the result may be too low, never too high.
+  // Blank lines have numbers but no entry: the result may be too low, never too high.
   for (const { line } of await finishedLines(ports, chunk)) {
     if (line !== through + 1) break
     through = line
@@ -196,12 +196,12 @@ async function* finishedAfter(
   }
 }
 
-/** The most lines that a chunk has. */
+/** The limit of lines in a chunk. */
 const PAGE_LINES = 1_000
-/** Other calls wait while so much is parsed. */
+/** Bytes that are parsed before other calls run. */
 const BATCH_BYTES = 64 * 1024
 
-/** The finished lines of a batch as parsed rows, in the order of the input, some at a time. */
+/** The finished lines of a batch as parsed rows, in the order of the input, in groups of about BATCH_BYTES. */
 export async function* readResultRows(ports: ReadPorts, batch: ResultFiles): AsyncGenerator<ResultRow[]> {
   let rows: ResultRow[] = []
   let size = 0
@@ -221,8 +221,8 @@ export async function* readResultRows(ports: ReadPorts, batch: ResultFiles): Asy
 type ResultFiles = Pick<BatchRow, 'id' | 'output_file_id' | 'error_file_id'>
 
 /**
- * The same as lines without their line breaks; of one that is longer than `bytesMax`, the beginning. Throws file_not_found
- * where a file is deleted meanwhile: without its lines, the rest would be taken for all.
+ * The finished lines of a batch without their line breaks, each clipped to `bytesMax`. Throws file_not_found if a file
+ * is deleted meanwhile, since the rest must not pass for all.
  */
 export async function* readResultLines(
   ports: ReadPorts,

@@ -14,7 +14,7 @@ export interface Journalled extends FinishedLine {
   result: Span
 }
 
-/** In place of a project: a journal has lines of several projects. */
+/** The owner of journals, instead of a project: a journal has lines of several projects. */
 export const JOURNAL_OWNER = 'offpeak'
 
 interface Part {
@@ -22,7 +22,7 @@ interface Part {
   blob: SealedBlob
 }
 
-/** Finds the entries of a part by the journal's index. */
+/** Finds the entries of a journal part by the journal's index. */
 export async function findJournalled(sealed: SealedBlobs, { part, blob: row }: Part): Promise<Journalled[]> {
   const { key, wrapped_key, bytes } = row
   const blob = { key, wrapped_key, bytes }
@@ -53,19 +53,19 @@ interface ChunkJournal {
   /** The finished lines that earlier commits wrote to journals. */
   written: Journalled[]
   /**
-   * Parts that are damaged or missing, whose lines are lost; and parts that repeat a line of an earlier one, of which the
-   * first counts. Both are reversed (commit.ts).
+   * Damaged or missing parts, whose lines are lost; and parts that repeat a line of an earlier one, of which the first
+   * counts. Both are reversed (commit.ts).
    */
   unusable: UnusablePart[]
 }
 
 interface UnusablePart {
   part: JournalPartRow
-  /** The error of reading it; null if it is missing or repeats an earlier one. */
+  /** The error of reading the part; null if the part is missing or repeats an earlier one. */
   error: unknown
 }
 
-/** `isWhole`: every part is read to its end, which detects all damage; otherwise only the indexes are read. */
+/** Reads a chunk's journals. `isWhole`: to the end of every part, which detects all damage; else only the indexes. */
 export async function readChunkJournal(
   { db, sealed }: Ports,
   { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
@@ -88,7 +88,7 @@ export async function readChunkJournal(
   }
   for (const part of await listJournalParts(db, batch_id, idx)) {
     let lines = await read(part)
-    // Read twice, because one failed read is no proof of damage.
+    // A second read follows, since one failure is no proof of damage.
     if (!Array.isArray(lines)) lines = await read(part)
     if (Array.isArray(lines)) {
       journal.written.push(...lines)

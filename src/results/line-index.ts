@@ -10,26 +10,26 @@ import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Span } from './read-content.ts'
 
 export interface LineSizes {
-  /** Its physical line number in the input file. */
+  /** The physical line number in the input file. */
   line: number
   part: 'output' | 'error'
   resultBytes: number
   auditBytes: number
 }
 
-/** A finished line, and where it is. */
+/** A finished line and its location. */
 export interface FinishedLine {
   line: number
   part: 'output' | 'error'
   audit: Span
-  /** Null once its result file has been deleted or has expired. */
+  /** The location of the result; null once the result file has been deleted or has expired. */
   result: Span | null
 }
 
 const ENTRY_BYTES = 13
 const FOOTER_BYTES = 16
 const MAGIC = '#index-1'
-/** One read covers the index of 3,000 lines, three times what a chunk has. */
+/** Bytes that are read at once: the index of 3,000 lines, three times as many as a chunk has. */
 const TAIL_BYTES = 64 * 1024
 
 export function encodeLineIndex(lines: readonly LineSizes[]): Buffer {
@@ -79,7 +79,7 @@ function base64Bytes(bytes: number): number {
   return Math.ceil(bytes / 3) * 4
 }
 
-/** The lines in the blobs of a sealed chunk, as far as these can still be read. */
+/** The lines in the blobs of a sealed chunk, as far as the blobs can still be read. */
 export function placesInBlobs(
   lines: readonly LineSizes[],
   {

@@ -1,6 +1,6 @@
-// Writes the two lines that are kept of a finished line, as bytes. Its result, in the output or the error file, keeps the
-// bytes of `custom_id` and of the model's answer; only the cost is inserted, since parsing and printing an answer would
-// change numbers, escapes and the order of keys. Its audit record says who, what, when, every attempt, and what it cost.
+// Writes the result and the audit record of a finished line. The result, in the output or error file, keeps the bytes
+// of `custom_id` and of the model's answer, and only the cost is inserted: parsing and printing an answer would change
+// numbers, escapes and the order of keys. The audit record has the caller, the times, every attempt and the cost.
 import { BoundedMap } from '../domain/bounded-map.ts'
 import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
@@ -11,7 +11,7 @@ import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import type { ByteWriter } from './byte-writer.ts'
 import { NO_RESPONSE, roomFor } from './openai-errors.ts'
 
-/** The text behind the response of a line that succeeded. */
+/** The text after the response of a line that succeeded. */
 export const RESULT_TAIL = ',"error":null}\n'
 const NEWLINE = 0x0a
 const CARRIAGE_RETURN = 0x0d
@@ -26,17 +26,17 @@ export interface SharedFrom {
 /** The parts of a line that result lines show. */
 type NamedLine = Pick<ChunkLine, 'line' | 'custom_id_json' | 'endpoint'>
 
-/** More bytes than a result line has beside its custom_id, its answer or error, and the line that it shares. */
+/** An upper bound of a result's bytes beside its custom_id, its answer or error, and the shared line. */
 export const RESULT_BYTES_MAX = 850
 
-/** A member with the comma behind it; '' for a line that was sent itself. */
+/** The member `shared_from` with a comma; '' for a line that was sent itself. */
 function sharedFromJson(from: SharedFrom | null): string {
   return from === null ? '' : `"shared_from":{"id":"${from.request_id}","custom_id":${from.custom_id_json}},`
 }
 
 /**
- * `answer` is the JSON of the answer. Its raw line breaks, which JSON has only between tokens, become blanks,
- * because a result is one line. The cost goes to its place, with `usage` where the answer has none.
+ * Writes the result of a line; `answer` is JSON. Raw line breaks, which JSON has only between tokens, become blanks,
+ * because a result is one line. The cost is inserted, with `usage` if the answer has none.
  */
 export function writeOutputLine(
   out: ByteWriter,
@@ -102,7 +102,7 @@ function writeCost(
   if (kind === 'usage_member') out.ascii('"usage":')
   const isWhole = kind === 'usage' || kind === 'usage_member'
   if (isWhole) {
-    // The endpoint gives the counts their names.
+    // The endpoint defines the names of the counts.
     const { input, output } = endpointOf(endpoint).usage
     out.ascii('{')
     writeCount(out, input, usage.prompt_tokens)
@@ -126,7 +126,7 @@ function writeCount(out: ByteWriter, name: string, count: number): void {
   out.ascii(',')
 }
 
-/** Cached: every unfinished line of a cancelled batch ends with the same error object. */
+/** The JSON of error objects: every unfinished line of a cancelled batch ends with the same object. */
 const jsonOf = new WeakMap<WireError, string>()
 
 export function errorJson(error: WireError): string {
@@ -141,20 +141,20 @@ function blankLineBreaks(bytes: Buffer, from: number, to: number): void {
 }
 
 export interface AttemptRecord {
-  /** Unix ms. */
+  /** The time of the attempt, Unix ms. */
   at: number
   upstream: string
   tier: number
-  /** HTTP status; null when there was no answer. */
+  /** The HTTP status; null without an answer. */
   status: number | null
   duration_ms: number
-  /** Absent for the attempt that was answered. */
+  /** The reason of a failure; absent for the attempt that was answered. */
   reason?: string
-  /** The ID of the batch at the batch API; absent for a line that was sent alone. */
+  /** The remote ID of the remote batch; absent for a line that was sent alone. */
   remote_batch?: string
 }
 
-/** The attempts of a line; those that are no longer listed are counted. */
+/** The attempts of a line, the first ones only as a count. */
 export interface LineAttempts {
   listed: readonly AttemptRecord[]
   omitted: number
@@ -162,33 +162,33 @@ export interface LineAttempts {
 
 export const NO_ATTEMPTS: LineAttempts = { listed: [], omitted: 0 }
 
-/** How a line ended, as its record says it. */
+/** The end of a line, as its record states it. */
 export interface LineEnd {
   attempts: LineAttempts
-  /** The server that answered; null where none did. */
+  /** The server that answered; null without an answer. */
   upstream: { name: string; tier: number } | null
-  /** The service tier that its answer names; null: none. */
+  /** The service tier that the answer names; null: none. */
   service_tier: string | null
-  /** How many choices, vectors or scores its answer has less than were asked for. */
+  /** The number of choices, vectors or scores that the answer lacks. */
   missing: number
   usage: TokenUsage | null
-  /** Whether the server reported no usage, or zeros beside an answer, so that some of it was estimated. */
+  /** Whether some of the usage was estimated, since the server reported none, or zeros beside an answer. */
   usage_estimated: boolean
-  /** JSON of what the server reported, where that cannot be and another usage is billed. */
+  /** JSON of an impossible reported usage, in place of which another one is billed; else null. */
   usage_reported: string | null
   cost_nanos: number
-  /** The line whose answer or error this one shares, without having been sent. */
+  /** The line whose answer or error this line shares, without having been sent. */
   shared_from: SharedFrom | null
   error: WireError | null
-  /** Unix ms. */
+  /** The time of the end, Unix ms. */
   finished: number
 }
 
-/** Bytes that a record has at most beside the texts that `recordTextBytes` counts. */
+/** An upper bound of a record's bytes beside the texts that `recordTextBytes` counts. */
 export const RECORD_BYTES_MAX = 1_370
 const ATTEMPT_BYTES_MAX = 200
 
-/** More bytes than all texts of the record take. */
+/** An upper bound of the bytes of all texts of the record. */
 export function recordTextBytes(line: ChunkLine, end: LineEnd): number {
   const { model, entity, conversation, tags } = line
   let characters = (model?.length ?? 0) + (entity?.length ?? 0)
@@ -196,11 +196,11 @@ export function recordTextBytes(line: ChunkLine, end: LineEnd): number {
   characters += (end.upstream?.name.length ?? 0) + (end.service_tier?.length ?? 0)
   for (const { upstream, reason = '', remote_batch = '' } of end.attempts.listed)
     characters += ATTEMPT_BYTES_MAX + upstream.length + reason.length + remote_batch.length
-  // A character is six bytes of JSON at most.
+  // A character takes at most six bytes in JSON.
   return 6 * characters
 }
 
-/** `batch` and the request ID are ASCII; `custom_id_json` and errors are written as they are. */
+/** Writes the audit record. `batch` and the request ID are ASCII; `custom_id_json` and errors are written unchanged. */
 export function writeRecord(
   out: ByteWriter,
   batch: { id: string; traceparent: string | null },
@@ -293,7 +293,7 @@ function writeUsage(out: ByteWriter, usage: TokenUsage): void {
   out.ascii('}')
 }
 
-/** Unix ms as seconds with their fraction, as JSON prints the quotient. */
+/** Writes Unix ms as seconds with their fraction, as JSON prints the quotient. */
 function writeSeconds(out: ByteWriter, ms: number): void {
   const seconds = Math.floor(ms / 1000)
   const rest = ms - seconds * 1000
@@ -307,7 +307,7 @@ function writeSeconds(out: ByteWriter, ms: number): void {
   out.count(rest % 100 === 0 ? rest / 100 : rest % 10 === 0 ? rest / 10 : rest)
 }
 
-/** Models, upstreams, entities, conversations and tags as JSON: the same few for most lines. */
+/** The JSON of models, upstreams, entities, conversations and tags, which most lines share. */
 const known = new BoundedMap<string, string>(4096)
 
 function quoted(value: string | null): string {

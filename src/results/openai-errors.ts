@@ -1,6 +1,6 @@
-// Failed lines in the form of OpenAI's batches: a line that was tried and rejected has a response with a status, and the
-// error in its body. Such a line is stored in this API's form with room for the other one, in blanks before its last
-// brace, so that it has the same length in both: sizes, ranges and indexes of files hold for both.
+// Failed lines in the form of OpenAI's batches: a line that was tried and rejected has a response with a status, and
+// the error in its body. Such a line is stored in this API's form with room for the other one, in blanks before its
+// last brace, so that it has the same length in both: sizes, ranges and indexes of files hold for both.
 import type { ByteRange } from '../blobs/blobs.ts'
 import { isNotRun } from '../domain/batch.ts'
 import { type ErrorCode, isErrorCode, openaiError } from '../domain/errors.ts'
@@ -9,16 +9,16 @@ import { chunksOf } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
 import { type Ports, readContent } from './read-content.ts'
 
-/** Room for the part that only OpenAI's form has: 101 bytes. */
+/** Room for the members that only OpenAI's form has: 101 bytes. */
 const ROOM = ' '.repeat(128)
 const END = Buffer.from(`${ROOM}}`)
 const NEWLINE = Buffer.from('\n')
-/** In no `custom_id`: there a quotation mark is escaped. */
+/** Text that no `custom_id` contains, since JSON escapes quotation marks. */
 export const NO_RESPONSE = '"response":null,"error":'
 const ID_START = '{"id":"'.length
 const BLOCK_BYTES = 64 * 1024
 
-/** The room behind the error of a line; none where OpenAI has the same form, as for lines that expired. */
+/** The room after the error of a line; none where OpenAI has the same form, as for lines that expired. */
 export function roomFor(code: ErrorCode): string {
   return isNotRun(code, 0) ? '' : ROOM
 }
@@ -28,13 +28,13 @@ export function inOpenAiForm(content: AsyncIterable<Buffer>): AsyncGenerator<Buf
   return inBlocks(renderedLines(content), BLOCK_BYTES)
 }
 
-/** The bytes of `range` of a file of errors in that form. */
+/** The bytes of `range` of an error file in OpenAI's form. */
 export async function* readInOpenAiForm(
   ports: Ports,
   file: FileRow,
   range: ByteRange,
 ): AsyncGenerator<Buffer> {
-  // A chunk begins with a line.
+  // Chunks begin at line boundaries.
   let at = 0
   for await (const { error_bytes } of chunksOf(ports.db, file.batch_id ?? '')) {
     if (at + error_bytes > range.start) break

@@ -1,5 +1,5 @@
-// Reads stored content, a bounded part of it in memory: the content of a file (readContent), a span of a blob (streamSpan),
-// or many spans in a given order, from any number of blobs (readSpans).
+// Reads stored content, a bounded part of it in memory: the content of a file (readContent), a span of a blob
+// (streamSpan), or many spans in a given order, from any number of blobs (readSpans).
 import { type ByteRange, isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { mapAhead, Slots } from '../domain/project-queue.ts'
@@ -23,21 +23,21 @@ export interface Span {
   range: ByteRange
 }
 
-/** How many streams may read ahead. */
+/** The number of streams that may read ahead. */
 const AHEAD_MAX = 16
-/** Up to this many streams a piece is a frame; beyond that a quarter, although each frame is then opened four times. */
+/** The number of streams up to which a piece is a frame, which is opened once; beyond it, a quarter of a frame. */
 const WHOLE_FRAMES_MAX = 64
 const FRAME_BYTES = 256 * 1024
 const QUARTER_BYTES = FRAME_BYTES / 4
 
-/** Pieces opened at once: each takes three times its size, stored, decrypted and decompressed. */
+/** The limit of pieces opened at once: each takes three times its size, stored, decrypted and decompressed. */
 const OPENED_MAX = 8
 
-/** The open streams of this process. */
+/** The number of open streams of this process. */
 let streams = 0
 const opened = new Slots(OPENED_MAX)
 
-/** Throws BlobMissing, BlobDamaged, BlobStoreFailed. */
+/** Streams a span. Throws BlobMissing, BlobDamaged, BlobStoreFailed. */
 export async function* streamSpan(
   sealed: SealedBlobs,
   { project_id, blob, range }: Span,
@@ -64,9 +64,9 @@ export type Bytes = Buffer | Span
 
 /** The default size of a window. A longer span is streamed by itself. */
 const WINDOW_BYTES = 2 * 1024 * 1024
-/** Up to this gap, neighbouring spans are read together. */
+/** The gap up to which neighbouring spans are read together. */
 const GAP_BYTES_MAX = 4 * 1024
-/** Concurrent reads. */
+/** The limit of concurrent reads. */
 const READS_MAX = 4
 
 export function bytesIn(bytes: Bytes): number {
@@ -74,8 +74,8 @@ export function bytesIn(bytes: Bytes): number {
 }
 
 /**
- * Yields their bytes in order. `moved` returns the new place of a span (by number) whose blob was deleted meanwhile.
- * Throws BlobMissing, BlobDamaged, BlobStoreFailed.
+ * Yields the bytes of spans in order. `moved` returns the new location of a span (by number) whose blob was deleted
+ * meanwhile. Throws BlobMissing, BlobDamaged, BlobStoreFailed.
  */
 export async function* readSpans(
   sealed: SealedBlobs,
@@ -113,7 +113,7 @@ export async function* readSpans(
   if (from < all.length) yield* await read(from, all.length)
 }
 
-/** A span whose blob is deleted before its first byte was read is read from its new place. */
+/** Streams a span, from its new location if its blob is deleted before the first byte was read. */
 async function* streamMoved(
   sealed: SealedBlobs,
   span: Span,
@@ -132,7 +132,7 @@ async function* streamMoved(
   }
 }
 
-/** A range that is read at once, and the spans of the window in it. */
+/** A range that is read at once, and the window's spans in it. */
 interface Stretch extends Span {
   parts: { place: number; range: ByteRange }[]
 }
@@ -223,11 +223,11 @@ async function* resultPieces(db: Reader, file: FileRow, range: ByteRange): Async
     offset += bytes
     if (offset >= range.end) return
   }
-  // The response has announced this many bytes, and the caller would wait for them.
+  // The response has announced the missing bytes, and the caller would wait for them.
   if (offset < range.end) throw new ContentShort(file, offset)
 }
 
-/** The file was deleted while it was being read. */
+/** Thrown when the file was deleted while it was being read. */
 class ContentDestroyed extends Error {
   constructor(key: string) {
     super(`the content in ${key} has been destroyed`)
@@ -235,7 +235,7 @@ class ContentDestroyed extends Error {
   }
 }
 
-/** The database is damaged: the chunks of the batch are shorter than its file. */
+/** Thrown for a damaged database: the chunks of the batch are shorter than its file. */
 class ContentShort extends Error {
   constructor({ id, bytes }: FileRow, actualBytes: number) {
     super(`the chunks of ${id} hold ${actualBytes} bytes, but the file has ${bytes}`)

@@ -35,10 +35,10 @@ import {
   writeRecord,
 } from './line-record.ts'
 
-/** How much of a reported usage that is not billed is kept. */
+/** The limit of bytes of a reported usage that is stored but not billed. */
 const REPORTED_BYTES_MAX = 1000
 
-/** An answer of a server: its bytes, and what was found in them. */
+/** An answer of a server: its bytes and its scanned facts. */
 export interface Answered {
   body: Buffer
   answer: Answer
@@ -51,18 +51,18 @@ export interface SharedAnswer extends Answered {
   from: SharedFrom
 }
 
-/** A line that ends, and where its result goes. */
+/** A line that ends, and the results to which it is added. */
 interface RecordedLine {
   batch: { id: string; traceparent: string | null }
   requestIdPrefix: string
   line: ChunkLine
   position: number
   results: ChunkResults
-  /** Whether its projected spend is reserved. */
+  /** Whether the line's projected spend is reserved. */
   isReserved: boolean
-  /** It waits for limits: what was reserved for an earlier attempt may be another line's. */
+  /** Whether the line waits for limits: the reservation of an earlier attempt may be another line's. */
   isHeld?: boolean
-  /** The UTC day under whose limits it was reserved, and to which it is charged; null: the one on which it ends. */
+  /** The UTC day under whose limits the line was reserved, and to which it is charged; null: the day of its end. */
   reservedOn: number | null
 }
 
@@ -72,22 +72,22 @@ export interface SentLine extends RecordedLine {
   bytes: Buffer
 }
 
-/** The server that answered, and its prices and window at that time: a reload may change them before the line ends. */
+/** The server that answered, with its prices and window at that time: a reload may change them before the line ends. */
 export interface Answerer {
   upstream: { name: string; tier: number; price: Price | null }
-  /** Undefined where the configuration has not named it since the worker started. */
+  /** The model; undefined if the configuration has not named it since the worker started. */
   model: BilledModel
 }
 
-/** The usage of the answers before the next one. */
+/** The usage of the answers before the last one. */
 export interface Earlier {
   usage: TokenUsage
-  /** Whether some of it was estimated, since a server reported no usage, or zeros. */
+  /** Whether some of the usage was estimated, since a server reported none, or zeros. */
   isEstimated: boolean
   cost_nanos: number
-  /** The tokens in the prompt of the first of them. */
+  /** The prompt tokens of the first answer. */
   first_prompt_tokens: number
-  /** Tokens that the next request has beyond those of its line, at most. */
+  /** An upper bound of the tokens that the next request adds to the line's own. */
   more_tokens: number
 }
 
@@ -103,13 +103,13 @@ export const NO_EARLIER: Earlier = {
 interface AnsweredLine {
   cost_nanos: number
   usage: TokenUsage
-  /** Whether the server reported how many tokens the prompt has. */
+  /** Whether the server reported the prompt tokens. */
   isPromptReported: boolean
 }
 
 type BilledModel = Pick<Model, 'price' | 'context_window'> | undefined
 
-/** The usage and the cost of an answer, with the answers before it. `more_bytes`: what goes along with the next request. */
+/** The usage and the cost of an answer, with the answers before it. `more_bytes`: bytes that the next request adds. */
 export function billAnswer(
   to: SentLine,
   answer: Answer,
@@ -124,12 +124,12 @@ export function billAnswer(
     isEstimated: earlier.isEstimated || counted !== answer.usage,
     cost_nanos: earlier.cost_nanos + costOf(usage, answer, upstream, model),
     first_prompt_tokens: earlier === NO_EARLIER ? usage.prompt_tokens : earlier.first_prompt_tokens,
-    // A token has no less than a byte.
+    // A token has at least one byte.
     more_tokens: Math.min(more_bytes, repairTokensMax(to.line.output_tokens_max)),
   }
 }
 
-/** Whether the answers so far cost no more than was projected for the line, where that is reserved. */
+/** Whether the answers so far cost no more than was projected for the line, if that is reserved. */
 export function isWithinProjection(
   { line, isReserved }: RecordedLine,
   { usage, cost_nanos }: Earlier,
@@ -138,7 +138,7 @@ export function isWithinProjection(
   return !isReserved || (cost_nanos <= projected.cost_nanos && usage.total_tokens <= projected.tokens)
 }
 
-/** The very usage that the server reported, unless it reports none, or zeros where there are tokens: those are estimated. */
+/** The reported usage itself, or an estimate if the server reports none, or zeros where there are tokens. */
 function countedUsage(
   { line }: SentLine,
   { usage, generated_bytes }: Answer,
@@ -152,14 +152,14 @@ function countedUsage(
 
 function boundedUsage(to: SentLine, counted: TokenUsage, model: BilledModel, earlier: Earlier): TokenUsage {
   bound.line = to
-  // A window is one of tokens.
+  // The context window is one of tokens.
   const countsTokens = endpointOf(to.line.endpoint).usage.unit === undefined
   bound.context_window = countsTokens ? (model?.context_window ?? null) : null
   bound.earlier = earlier
   return boundUsage(counted, bound)
 }
 
-/** `model` is undefined if nothing is known of it: what it answers is free. */
+/** The cost of an answer; free if `model` is undefined. */
 function costOf(
   usage: TokenUsage,
   { service_tier }: Pick<Answer, 'service_tier'>,
@@ -171,7 +171,7 @@ function costOf(
   return costNanos(prompt_tokens, completion_tokens, ratesAt(price, prompt_tokens, service_tier), usage)
 }
 
-/** Only answered lines cost anything, and what all their answers cost. `attempts`: all of them, the answered one last. */
+/** Records an answered line with the cost of all its answers. `attempts`: all of them, the answered one last. */
 export function recordAnswer(
   to: SentLine,
   { body, answer }: Answered,
@@ -211,7 +211,7 @@ export function recordAnswer(
   return { cost_nanos, usage: billed, isPromptReported }
 }
 
-/** Why the entries of an answer cannot be told apart by the inputs of the line that they belong to; null if they can. */
+/** The reason for which entries of an answer cannot be matched to the line's inputs; null if they can. */
 export function misplacedEntries({ line }: SentLine, { entries }: Answer): string | null {
   const { answer, usage, choicesPerText } = endpointOf(line.endpoint)
   const isGenerated = usage.output !== null
@@ -225,7 +225,7 @@ export function misplacedEntries({ line }: SentLine, { entries }: Answer): strin
   return index_max < most ? null : `${where}: an index is not below ${most}`
 }
 
-/** Records a line that shares the answer of an identical one: it used nothing and costs nothing. */
+/** Records a line that shares the answer of an identical one, without usage or cost. */
 export function recordShared(
   to: RecordedLine,
   { body, answer, cost_nanos, from }: SharedAnswer,
@@ -265,7 +265,7 @@ export function recordFailure(
   finish(to, end, expired, null)
 }
 
-/** How many entries an answer has less than were asked for. */
+/** The number of entries that an answer lacks. */
 function missingEntries({ line }: RecordedLine, { entries }: Answer): number {
   return Math.max(0, (line.entries ?? 0) - entries.count)
 }
@@ -284,12 +284,12 @@ function writeOutput(
   finish(to, end, false, saved_nanos)
 }
 
-/** More bytes than both lines take beside the answer or the error. */
+/** An upper bound of the bytes of both lines beside the answer or the error. */
 function bytesMax(line: ChunkLine, end: LineEnd): number {
   return RESULT_BYTES_MAX + RECORD_BYTES_MAX + sharedBytes(line, end.shared_from) + recordTextBytes(line, end)
 }
 
-/** The result is written: writes the audit record, and counts the line. */
+/** Writes the audit record after the result, and counts the line. */
 function finish(to: RecordedLine, end: LineEnd, expired: boolean, saved_nanos: number | null): void {
   const { results, batch, requestIdPrefix, line, position, isReserved, isHeld = false, reservedOn } = to
   const { error, attempts, finished } = end
@@ -320,18 +320,18 @@ function wasAskedAgain({ listed }: LineAttempts): boolean {
   return listed.slice(0, -1).some(({ reason }) => isAnswerFault(reason))
 }
 
-/** More bytes than the custom_id takes in both, and the line that is shared. */
+/** An upper bound of the bytes of the custom_id in both lines, and of the shared line. */
 function sharedBytes(line: ChunkLine, from: SharedFrom | null): number {
   const own = 2 * maxBytes(line.custom_id_json)
   return from === null ? own : own + 2 * (100 + maxBytes(from.custom_id_json))
 }
 
-/** UTF-8 has three bytes for a UTF-16 unit at most. */
+/** An upper bound of a text's bytes: UTF-8 has at most three bytes for a UTF-16 unit. */
 function maxBytes(text: string): number {
   return 3 * text.length
 }
 
-/** The bounds for the usage of the line that is recorded just now. */
+/** The bounds for the usage of the current line. */
 class Bound implements LineBounds {
   line: SentLine | null = null
   context_window: number | null = null
@@ -355,14 +355,14 @@ class Bound implements LineBounds {
     const most =
       promptTokensMax(bytes, line.body, line.endpoint, line.inputs, reported - more_tokens) + more_tokens
     if (!isReserved) return most
-    // The first attempt is as long as it is, and another one no longer than what is left of the reservation, or than that.
+    // A further attempt is bounded by the rest of the reservation, or by the first attempt's prompt if that is longer.
     return Math.min(most, Math.max(line.input_tokens_max - usage.prompt_tokens, first_prompt_tokens))
   }
 }
 
 const bound = new Bound()
 
-/** Read before the next line is recorded. */
+/** The reused object for a line's end, read before the next line is recorded. */
 const scratch: Ended = {
   part: 'output',
   day: 0,
@@ -397,7 +397,7 @@ function unbilled(attempts: LineAttempts, finished: number): LineEnd {
   }
 }
 
-/** The usage that the server reported, as JSON: a text where it is long. */
+/** The reported usage as JSON; a JSON string if it is long. */
 function reportedUsage(body: Buffer, { usage_place }: Answer): string | null {
   const { start, end, kind } = usage_place
   if (kind !== 'usage') return null

@@ -27,8 +27,8 @@ import { encodeLineIndex } from './line-index.ts'
 import { type SealedChunk, sealChunk } from './seal.ts'
 
 /**
- * A chunk joins a journal that is written for others if its oldest finished line has waited for this share of the flush
- * interval. Younger chunks wait: they may be sealed before, and then need no journal.
+ * The share of the flush interval that a chunk's oldest finished line must have waited for the chunk to join another's
+ * journal. Younger chunks wait: they may be sealed before, and then need no journal.
  */
 const JOURNAL_SHARE_MIN = 0.5
 
@@ -40,14 +40,14 @@ interface RecordedRun {
   readonly results: ChunkResults
 }
 
-/** `sealed`: all of it is committed. `parked`: its lease has ended. `lost`: another worker has the lease. */
+/** The end of a run: `sealed` (all is committed), `parked` (its lease has ended) or `lost` (to another worker). */
 export type RunEnd = 'sealed' | 'parked' | 'lost'
 
-/** The events of results that are being recorded. */
+/** Events of results that are being recorded. */
 export type Recorded<R> =
-  /** These lines are committed. */
+  /** Lines were committed. */
   | { kind: 'settled'; run: R; fresh: Fresh }
-  /** A transaction was committed: limits may have room. `ended`: the batches that it ended. */
+  /** A transaction was committed, so limits may have room. `ended`: the batches that it ended. */
   | { kind: 'committed'; ended: readonly BatchRow[] }
   /** The database rejects results of the chunk: no further line of it may be sent. */
   | { kind: 'rejected'; run: R }
@@ -63,7 +63,7 @@ interface RecorderOptions<R extends RecordedRun> {
   flushIntervalMs: number
   /** Counts the bytes of results in memory. */
   answers: ResponseMemory
-  /** How old blobs may be when they are committed: the orphan sweep deletes older uncommitted ones. */
+  /** The age in ms up to which blobs may be committed: the orphan sweep deletes older uncommitted ones. */
   blobFreshMs: number
   turn: { push(recorded: Recorded<R>): void }
   observe?: RecordObserver | undefined
@@ -72,7 +72,7 @@ interface RecorderOptions<R extends RecordedRun> {
 export class Recorder<R extends RecordedRun> {
   readonly #options: RecorderOptions<R>
   readonly #open = new Set<R>()
-  /** Bytes of results in memory, of open chunks and of those that are being sealed. */
+  /** Bytes of results in memory, of open chunks and of chunks that are being sealed. */
   readonly #kept = new Map<R, number>()
   #keptBytes = 0
   #cancelTimer: (() => void) | null = null
@@ -91,24 +91,24 @@ export class Recorder<R extends RecordedRun> {
     })
   }
 
-  /** Set while the stores fail (Unix ms): the worker then claims no work. */
+  /** The time since which the stores fail (Unix ms), while the worker claims no work; null if they work. */
   get failingSince(): number | null {
     return this.#retries.failingSince
   }
 
-  /** The chunk is open. */
+  /** Adds an open chunk. */
   track(run: R): void {
     this.#open.add(run)
     this.recorded([run])
   }
 
-  /** Its lease is lost. */
+  /** Removes a chunk whose lease is lost. */
   untrack(run: R): void {
     this.#open.delete(run)
     this.#keep(run, 0)
   }
 
-  /** Lines of these chunks have been recorded. */
+  /** Handles newly finished lines of these chunks. */
   recorded(runs: Iterable<R>): void {
     for (const run of runs) {
       if (!this.#open.has(run)) continue
@@ -126,7 +126,7 @@ export class Recorder<R extends RecordedRun> {
    */
   async park(run: R, write: (tx: Writer, lease: ChunkRow) => Promise<Fenced>): Promise<void> {
     const { results } = run
-    // When its last line has ended meanwhile, it is sealed instead, and the seal counts what is fresh.
+    // A chunk whose last line has ended meanwhile is sealed instead, and the seal counts its fresh lines.
     while (this.#open.has(run) && (results.journalling || results.hasFresh))
       await (results.journalling ?? this.#journal([run]))
     if (!this.#open.delete(run)) return
@@ -202,7 +202,7 @@ export class Recorder<R extends RecordedRun> {
     this.#arm()
   }
 
-  /** How long the oldest finished line of a chunk has waited; infinite if the clock was set back meanwhile. */
+  /** The wait of a chunk's oldest finished line in ms; infinite if the clock was set back meanwhile. */
   #waitedMs({ freshSince }: ChunkResults): number {
     if (freshSince === null) return Number.NEGATIVE_INFINITY
     const waitedMs = this.#options.clock.now() - freshSince
@@ -249,7 +249,7 @@ export class Recorder<R extends RecordedRun> {
       }))
       const isTooMuch = this.#keptBytes > this.#options.answers.keptBytesMax
       if (!committed || !('journal' in committed) || !isTooMuch) return
-      run.results.forget(fresh.positions, committed.journal, committed.byte_start)
+      run.results.moveToJournal(fresh.positions, committed.journal, committed.byte_start)
       if (this.#kept.has(run)) this.#keep(run, run.results.keptBytes)
     })
     await Promise.all(commits)
@@ -303,7 +303,7 @@ export class Recorder<R extends RecordedRun> {
       } catch (error) {
         if (!isDamaged(error)) throw error
         if (!(await this.#isLeased(run))) return 'lost'
-        // Read twice, because one failed read is no proof of damage.
+        // A second read follows, since one failure is no proof of damage.
         if (readings === 2) return 'damaged'
       }
     }
@@ -317,13 +317,13 @@ export class Recorder<R extends RecordedRun> {
     return now?.state === 'leased' && now.epoch === claim.epoch
   }
 
-  /** A journal of the chunk is damaged. The worker that claims it next reverses the charges of the lost lines. */
+  /** Parks a chunk with a damaged journal. The worker that claims it next reverses the charges of the lost lines. */
   async #parkDamaged(run: R): Promise<void> {
     if (run.results.hasFresh) await this.#journal([run])
     await this.#endLease(run, (tx) => parkChunk(tx, run.results.lease, 0, 'stores_failing'))
   }
 
-  /** Resolves with the places of the committed lines; null if the chunk cannot be recorded any more. */
+  /** Commits a chunk; resolves to the locations of its committed lines, or null if it cannot be recorded any more. */
   async #commit(
     run: R,
     commit: RunCommit,
@@ -352,7 +352,7 @@ export class Recorder<R extends RecordedRun> {
     if (end.how === 'lost') this.#close(run, 'lost')
   }
 
-  /** The database rejects results of the chunk. The worker that claims it next ends its lines as errors. */
+  /** Requeues a chunk whose results the database rejects. The worker that claims it next ends its lines as errors. */
   async #reject(run: R, error: StatementRejected): Promise<void> {
     const { log, turn } = this.#options
     const { batch_id, idx } = run.results.lease

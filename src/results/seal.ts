@@ -62,7 +62,7 @@ export async function sealChunk(
   }
 }
 
-/** Fields that are in memory, copied into frames: a view of each would be an object for each line. */
+/** Copies fields in memory into frames: a view of each would be an object for each line. */
 function* framesOf(
   results: ChunkResults,
   positions: readonly number[],

@@ -19,7 +19,7 @@ export class ChunkTrace {
   readonly #batch_id: string
   #phase: Span
   #ended = false
-  /** The parent that the model server is told for a line without a span of its own. */
+  /** The parent that a request names for a line without a span of its own. */
   traceparent: string
 
   private constructor(tracing: Tracing, span: Span, batch_id: string, phase: Span) {
@@ -30,7 +30,7 @@ export class ChunkTrace {
     this.traceparent = unsampled(phase.traceparent)
   }
 
-  /** Begins with the claim, at `at` (Unix ms); null where the chunk is not sampled. */
+  /** Starts the trace of a chunk with its claim, at `at` (Unix ms); null if it is not sampled. */
   static begin(
     tracing: Tracing | undefined,
     { id, project_id, traceparent }: BatchRow,
@@ -48,7 +48,7 @@ export class ChunkTrace {
     return span.isRecording ? new ChunkTrace(tracing, span, id, phaseOf(tracing, span, 'claim', at)) : null
   }
 
-  /** Ends the phase before. */
+  /** Enters a phase and ends the previous one. */
   enter(phase: ChunkPhase, at: number): void {
     if (this.#ended) return
     this.#phase.end(at)
@@ -61,7 +61,7 @@ export class ChunkTrace {
     return this.#tracing.samplesLine()
   }
 
-  /** The span of one request to a model server, which begins at `at` (Unix ms); `earlier`: those for the line before it. */
+  /** The span of one request to a model server, from `at` (Unix ms); `earlier`: the line's spans before. */
   startLine(
     { endpoint, model, line }: Pick<ChunkLine, 'endpoint' | 'model' | 'line'>,
     { name: upstream, provider }: { name: string; provider: string | null },
@@ -86,7 +86,7 @@ export class ChunkTrace {
     })
   }
 
-  /** The first end counts. */
+  /** Ends the trace; only the first call counts. */
   end(at: number, attributes: SpanAttributes, error?: string): void {
     if (this.#ended) return
     this.#ended = true
@@ -120,11 +120,11 @@ export function traceBatch(tracing: Tracing, batch: BatchRow, at: number): void 
   span.end(at, batch.status === 'failed' || batch.status === 'expired' ? batch.status : undefined)
 }
 
-// The span of a line is that of one request to a model server, as the semantic conventions of generative AI describe it. No
-// content of a request or an answer is in a span, and of what a server reports only counts and known words.
+// The span of a line, which is that of one request to a model server, as the semantic conventions of generative AI
+// describe it. No content of a request or an answer is in a span, and of a server's report only counts and known words.
 
 const FINISH_REASONS = new Set(['stop', 'length', 'tool_calls', 'content_filter', 'function_call'])
-/** Choices of longer answers are not read for their finish reasons. */
+/** The limit of an answer's bytes in which finish reasons are read. */
 const CHOICES_BYTES_MAX = 256 * 1024
 
 /** Ends the span of a request at `at` (Unix ms). */
@@ -155,10 +155,10 @@ export function endLine(span: Span, result: BackendResult, endpoint: EndpointPat
 }
 
 const KEYS = new Names('model')
-/** What a server says otherwise may be content. */
+/** Names that servers report; other text may be content. */
 const NAME = /^[\w./:@+-]{1,128}$/
 
-/** The model that an answer says it comes from. */
+/** The model that an answer names. */
 function modelIn(body: Buffer): string | null {
   const json = new JsonScanner()
   json.open(body, 0, body.length)
