@@ -18,7 +18,7 @@ import { insertTask } from '../store/tasks.ts'
 import { releaseInput } from './remove-file.ts'
 
 export interface FinishRules {
-  /** How long the files of a project on this plan are kept, in ms. */
+  /** The retention of files by plan, in ms. */
   file_retention_ms: (plan: string) => number
 }
 
@@ -40,7 +40,7 @@ export async function finishIfDone(
   return await endBatch(tx, batch, finalStatus(batch.status, batch.expired_lines), rules, now)
 }
 
-/** Null if the batch may no longer end this way. */
+/** Ends the batch with a status; null if the table of transitions does not allow it. */
 export async function endBatch(
   tx: Writer,
   batch: BatchRow,
@@ -48,7 +48,7 @@ export async function endBatch(
   rules: FinishRules,
   now: number,
 ): Promise<BatchRow | null> {
-  // None of its lines could be sent, because of limits or unknown models.
+  // No line of the batch could be sent, because of limits or unknown models.
   if (status === 'completed' && batch.status === 'queued') await moveBatch(tx, batch.id, 'in_progress', now)
   const ended = await moveBatch(tx, batch.id, status, now)
   if (!ended) return null
@@ -68,7 +68,7 @@ export async function endBatch(
   await releaseInput(tx, batch.input_file_id, now)
   const row = { ...ended, ...files }
   await recordEvent(tx, batchEnded(row, status), now)
-  // It may have been given after `batch` was read.
+  // The URL may have been set after `batch` was read.
   if (ended.output_url !== null)
     await insertTask(tx, { kind: 'export', subject: batch.id, project_id: batch.project_id }, now)
   return row
@@ -101,7 +101,7 @@ async function addResultFile(
   return id
 }
 
-/** Ends an input that is not kept, and the table that it was made of: for those that still read it, with their end. */
+/** Ends an input that is not kept, and its table; while other batches read them, they end with the last of these. */
 async function expireInput(tx: Writer, { project_id, input_file_id }: BatchRow, now: number): Promise<void> {
   await expireFile(tx, input_file_id, now)
   const input = await readRow(tx, 'files', { id: input_file_id })
@@ -111,8 +111,8 @@ async function expireInput(tx: Writer, { project_id, input_file_id }: BatchRow, 
 }
 
 /**
- * No further line is sent, and lines in flight may finish. A second call changes nothing. Returns the batch afterwards.
- * Throws batch_not_found and batch_not_cancellable.
+ * Cancels a batch: no further line is sent, and lines in flight may finish. A second call changes nothing. Returns the
+ * batch afterwards. Throws batch_not_found and batch_not_cancellable.
  */
 export async function cancelBatch(
   tx: Writer,
@@ -130,7 +130,7 @@ export async function cancelBatch(
   return moved
 }
 
-/** No further attempt is made for the line; one that is in flight may finish. A line that has ended stays as it is. */
+/** Cancels a line: an attempt in flight may finish, and no other is made. A line that has ended does not change. */
 export async function cancelLine(tx: Writer, batch_id: string, line: number): Promise<void> {
   const chunk = await readChunkOfLine(tx, batch_id, line)
   if (!chunk || chunk.state === 'sealed') return
@@ -170,8 +170,8 @@ async function markLine(
 }
 
 /**
- * While a batch is paused, nothing new is sent, what is in flight may finish, and its window goes on. A second call changes
- * nothing. Returns the batch afterwards. Throws batch_not_found and batch_not_pausable.
+ * Pauses or resumes a batch. While it is paused, nothing new is sent, lines in flight may finish, and its window goes
+ * on. A second call changes nothing. Returns the batch afterwards. Throws batch_not_found and batch_not_pausable.
  */
 export async function setBatchPaused(
   tx: Writer,

@@ -1,7 +1,7 @@
-// Destroys the results of a batch that are not kept, once they were fetched. A result file was fetched when a caller has been
-// sent all its bytes, in any number of ranges, or all its lines in pages of results; or when it was exported. To end it,
-// its `expires_at` is brought forward: users see it no more from that moment on, and maintenance destroys its keys. A crash
-// in between leaves what was fetched unrecorded, and the grace period then ends the file.
+// Deletes the results of a batch that are not kept, once they were fetched. A result file was fetched when a caller has
+// been sent all its bytes, in any number of ranges, or all its lines in pages of results; or when it was exported.
+// Moving its `expires_at` forward ends it: users no longer see it, and maintenance destroys its keys. A crash before
+// the fetch is recorded leaves the file to the grace period.
 import { isTerminal } from '../domain/batch.ts'
 import { covers, type Fetched, readRetention, withRange } from '../domain/retention.ts'
 import { setBatch } from '../store/batches.ts'
@@ -12,7 +12,7 @@ import type { Ports, Writer } from '../store/store.ts'
 
 const PARTS = ['output', 'error'] as const
 
-/** Through the last line or byte. */
+/** The end of a range through the last line or byte. */
 export const TO_END = Number.MAX_SAFE_INTEGER
 
 export interface Fetch {
@@ -24,7 +24,7 @@ export interface Fetch {
 export const EVERYTHING: Fetch = { part: 'all', unit: 'lines', range: [0, TO_END] }
 export const NOTHING: Fetch = { part: 'all', unit: 'lines', range: [0, 0] }
 
-/** To be called when a caller has been sent results of the batch. */
+/** Records that a caller has been sent results of the batch. */
 export async function recordFetch(
   { store, clock }: Pick<Ports, 'store' | 'clock'>,
   { id, retention }: Pick<BatchRow, 'id' | 'retention'>,
@@ -37,7 +37,7 @@ export async function recordFetch(
   })
 }
 
-/** Adds to what was fetched of the batch, which the transaction has locked, and ends the files that were fetched. */
+/** Adds fetched ranges to the batch, which the transaction has locked, and ends files that were fetched completely. */
 export async function endFetched(
   tx: Writer,
   batch: BatchRow,
@@ -54,7 +54,7 @@ export async function endFetched(
   })
   const fetched: Fetched = { ...before, ...Object.fromEntries(added) }
   await setBatch(tx, batch.id, { fetched: JSON.stringify(fetched) })
-  // The export that is to be made reads the files as well.
+  // A pending export reads the files as well.
   if (!isTerminal(batch.status) || batch.output_url_status === 'pending') return
   for (const part of PARTS) {
     const id = batch[`${part}_file_id`]

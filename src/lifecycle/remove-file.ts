@@ -11,7 +11,7 @@ import { readRow } from '../store/rows.ts'
 import type { BatchRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 
-/** Throws file_not_deletable for results that are still being written. Removing a file twice changes nothing. */
+/** Removes a file, once or repeatedly. Throws file_not_deletable for results that are still being written. */
 export async function removeFile(tx: Writer, file: FileRow, now: number): Promise<void> {
   if (file.batch_id !== null && file.part !== null) {
     const batch = await readRow(tx, 'batches', { id: file.batch_id })
@@ -30,23 +30,23 @@ export async function removeFile(tx: Writer, file: FileRow, now: number): Promis
   await stopRemoteBatches(tx, open, now)
 }
 
-/** Removes a file that has ended, unless a batch has been made of it since. */
+/** Removes a file that has ended, unless a batch has been created from it since. */
 export async function removeExpiredFile(tx: Writer, id: string, now: number): Promise<void> {
-  // The lock comes first: a batch that is being created from the file is then seen.
+  // The lock comes first, so that a batch created from the file at the same time is found.
   const file = await lockFileRow(tx, id)
   if (file && (await openBatchesOfInput(tx, id)).length === 0) await removeFile(tx, file, now)
 }
 
-/** Removes the input of a batch, unless another batch has the same. */
+/** Removes the input of a batch, unless another batch reads it. */
 export async function removeUnsharedInput(tx: Writer, batch: BatchRow, now: number): Promise<void> {
-  // The lock comes first: a batch that is being created from the file is then seen, or does not find the file.
+  // The lock comes first, so that a batch created at the same time is found here, or does not find the file.
   const file = await lockFileRow(tx, batch.input_file_id)
   if (file && !(await isInputShared(tx, batch))) await removeFile(tx, file, now)
 }
 
-/** To be called in the transaction that ends a batch, for its input: deletes content that a batch still needed when its file was deleted. */
+/** Deletes the content of an input that was deleted before its batch ended; called in the transaction that ends it. */
 export async function releaseInput(tx: Writer, file_id: string, now: number): Promise<void> {
-  // The second of two batches that end at once to hold the file sees that the first has ended.
+  // The second of two batches that end at once sees that the first has ended.
   const file = await lockFileRow(tx, file_id)
   if (!file || file.deleted_at === null) return
   const open = await openBatchesOfInput(tx, file_id)

@@ -1,4 +1,4 @@
-// The metrics of a worker count lines and their cost, and measure how model servers and stores behave.
+// The metrics of a worker: lines and their cost, and the behaviour of model servers and stores.
 import { Counter, Histogram, type HistogramConfiguration, type Registry } from 'prom-client'
 import type { BackendResult } from '../backends/backend.ts'
 import type { Observer, Upstream } from '../dispatch/senders/upstream.ts'
@@ -10,12 +10,12 @@ import type { Fresh } from '../results/chunk-results.ts'
 import { RECORD_WORK } from '../results/commit-queue.ts'
 
 const LATENCY_BUCKETS_S = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600]
-/** Those of OpenTelemetry's conventions. */
+/** The histogram buckets of OpenTelemetry's conventions, in seconds. */
 const OPERATION_BUCKETS_S = Array.from({ length: 14 }, (_, i) => 2 ** i / 100)
 const TOKEN_BUCKETS = Array.from({ length: 14 }, (_, i) => 4 ** i)
 const STORE_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10]
 
-/** `unknown` stands for a model that the configuration does not name. */
+/** The label of a model that the configuration does not name. */
 const UNKNOWN_MODEL = 'unknown'
 
 const RESULTS = ['answered', 'refused', 'throttled', 'failed', 'aborted'] as const satisfies readonly Result[]
@@ -23,7 +23,7 @@ type Result = BackendResult['kind'] | 'aborted'
 
 interface UpstreamCells {
   model: string
-  /** By endpoint and error. */
+  /** Cells by endpoint and error. */
   calls: Map<string, CallCells>
   results: Record<Result, CountCell>
   latency: HistogramCell
@@ -32,7 +32,7 @@ interface UpstreamCells {
 
 interface CallCells {
   duration: HistogramCell
-  /** Null for requests that were not answered. */
+  /** The histogram of input tokens; null for requests without an answer. */
   input: HistogramCell | null
   output: HistogramCell | null
 }
@@ -45,7 +45,7 @@ type ObserveCall = (
 ) => void
 
 interface ModelCells {
-  /** By outcome: `ok`, or the error's code. */
+  /** Counters by outcome: `ok`, or the error's code. */
   lines: Map<string, CountCell>
   input: CountCell
   output: CountCell
@@ -216,9 +216,9 @@ export function dispatchMetrics(
   }
 }
 
-// Counters and histograms for places that a line passes in microseconds: a series is looked up once and kept,
-// and counting in it is an addition. (prom-client's own validate and hash their labels each time.)
-// They are shown by a ProcessRegistry; a plain one would print prom-client's own, empty series.
+// Counters and histograms for places that a line passes in microseconds: a series is looked up once and kept, and
+// counting in it is an addition. (prom-client's own validate and hash their labels each time.) A ProcessRegistry prints
+// them; a plain one would print prom-client's own, empty series.
 
 type Labels<T extends string> = Record<T, string>
 
@@ -229,7 +229,7 @@ class CountCell {
 class CellCounter<T extends string> extends Counter<T> {
   readonly #cells: { labels: Labels<T>; cell: CountCell }[] = []
 
-  /** A series of its own; to be kept, since asking again makes another. */
+  /** Makes a counter cell with a series of its own, to be kept: a second call makes another cell. */
   cell(labels: Labels<T>): CountCell {
     const cell = new CountCell()
     this.#cells.push({ labels, cell })
@@ -272,7 +272,7 @@ class CellHistogram<T extends string> extends Histogram<T> {
     this.#bounds = description.buckets
   }
 
-  /** A series of its own; to be kept, since asking again makes another. */
+  /** Makes a histogram cell with a series of its own, to be kept: a second call makes another cell. */
   cell(labels: Labels<T>): HistogramCell {
     const cell = new HistogramCell(this.#bounds)
     this.#cells.push({ labels, cell })

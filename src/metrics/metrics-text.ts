@@ -1,5 +1,5 @@
-// Prints the metrics of a registry as text. This asks the database and the workers, so it happens at most once a second
-// however many scrapers ask, and never twice at once.
+// Prints the metrics of a registry as text. This queries the database and the workers, so it happens at most once a
+// second however many scrapers ask, and never twice at once.
 import { AggregatorRegistry, collectDefaultMetrics, Histogram, Registry } from 'prom-client'
 import type { Clock } from '../domain/clock.ts'
 
@@ -8,7 +8,7 @@ const KEPT_MS = 1_000
 export class MetricsText {
   readonly #registry: Registry
   readonly #clock: Clock
-  /** `at`: null while it is being made. */
+  /** The last text; `at` is null while it is being made. */
   #made: { at: number | null; text: Promise<string> } | null = null
 
   constructor(registry: Registry, clock: Clock) {
@@ -20,7 +20,7 @@ export class MetricsText {
     return this.#registry.contentType
   }
 
-  /** At most a second old. A failure is kept as long as a text. */
+  /** The text, at most a second old. A failure is cached as long. */
   read(): Promise<string> {
     if (this.#made && (this.#made.at === null || this.#isFresh(this.#made.at))) return this.#made.text
     const made: { at: number | null; text: Promise<string> } = { at: null, text: this.#registry.metrics() }
@@ -34,7 +34,7 @@ export class MetricsText {
 
   #isFresh(at: number): boolean {
     const age = this.#clock.now() - at
-    // A clock that was set back counts as a second that has passed.
+    // After the clock was set back, the text counts as old.
     return age >= 0 && age < KEPT_MS
   }
 }
@@ -47,7 +47,7 @@ export type Metrics = Awaited<ReturnType<Registry['getMetricsAsJSON']>>
 export class ProcessRegistry extends Registry {
   readonly #others: () => Promise<Metrics[]>
 
-  /** `others` is called for each page; processes that cannot answer are left out. */
+  /** `others` is called for each page; processes that cannot answer are omitted. */
   constructor(process: 'api' | 'worker', others: () => Promise<Metrics[]> = async () => []) {
     super()
     this.#others = others
@@ -60,7 +60,7 @@ export class ProcessRegistry extends Registry {
   }
 }
 
-// How many calls there are, how they end and how long they take, by endpoint.
+// Call metrics: their number, status and duration by endpoint.
 
 const BUCKETS_S = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60]
 

@@ -10,13 +10,13 @@ import type { Store } from '../store/store.ts'
 import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/workers.ts'
 import type { Worker } from '../worker/worker.ts'
 
-/** Shown as 0 while no chunk waits for them. */
+/** Reasons that are shown as 0 while no chunk waits for them. */
 const PARKED_REASONS = ['usage_limit', 'remote_batch', 'stores_failing', 'input_unreadable'] as const
 const TASK_KINDS = ['validate', 'plan', 'purge', 'deliver', 'fetch', 'make', 'export'] as const
 
 type Series = Iterable<readonly [labels: Readonly<Record<string, string>>, value: number]>
 
-/** Adds metrics whose series `read` tells at each scrape. */
+/** Adds metrics whose series `read` returns at each scrape. */
 function scraped(registry: Registry, Kind: typeof Gauge | typeof Counter) {
   return (name: string, help: string, labelNames: string[], read: () => Series | Promise<Series>): void => {
     new Kind({
@@ -41,7 +41,7 @@ export function workGauges(
 ): void {
   const gauge = scraped(registry, Gauge)
   let reading: Promise<WorkCounts> | null = null
-  /** One look serves all gauges of one answer. */
+  /** One query serves all gauges of a scrape. */
   const counts = (): Promise<WorkCounts> => {
     reading ??= readWorkCounts(store.read, clock.now()).finally(() => {
       reading = null

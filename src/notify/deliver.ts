@@ -21,14 +21,14 @@ import { signedHeaders, signingSecrets } from './webhook-signature.ts'
 
 const ATTEMPT_TIMEOUT_MS = 15_000
 const GONE = 410
-/** A receiver that does not respond must not delay all others. */
+/** The limit of concurrent deliveries to a webhook, so that an unresponsive receiver does not delay the others. */
 const AT_ONCE_PER_WEBHOOK_MAX = 4
 const CROWDED_WAIT_MS = 1_000
 
 export interface DeliverDeps extends Pick<Ports, 'store' | 'clock'> {
   random: () => number
   master: MasterKey
-  /** Called for each attempt. */
+  /** Returns the HTTP client of an attempt. */
   agent: () => Promise<Dispatcher>
   timeoutMs?: number
   schedule?: typeof nextAttemptAt
@@ -79,7 +79,7 @@ async function attempt(
   try {
     headers = signedHeaders(event.id, body, signingSecrets(deps.master, webhook, now), now)
   } catch (error) {
-    // A receiver would reject an unsigned request; the operator may restore the key.
+    // A receiver would reject an unsigned request, and the operator may restore the key, so none is sent.
     const text = error instanceof Error ? error.message : String(error)
     return { delivered: false, status: null, error: `it could not be signed: ${text}`, waitMs: 0 }
   }
@@ -99,7 +99,7 @@ async function recordAttempt(
   outcome: Attempt,
 ): Promise<void> {
   if (!(await finishTask(tx, task))) return
-  // Read the delivery again: it may have been replayed meanwhile, or deleted with its webhook.
+  // The delivery may have been replayed meanwhile, or deleted with its webhook, so it is read again.
   const delivery = await lockRow(tx, 'deliveries', { id })
   if (!delivery) return
   const now = clock.now()
@@ -131,7 +131,7 @@ const SECOND_MS = 1_000
 const MINUTE_MS = 60 * SECOND_MS
 const HOUR_MS = 60 * MINUTE_MS
 
-/** From the first attempt to the last. */
+/** The time from the first attempt to the last. */
 export const TRIED_FOR_MS = 72 * HOUR_MS
 
 const DELAYS_MS = [
@@ -149,8 +149,8 @@ const DELAY_MS_MAX = 12 * HOUR_MS
 const JITTER = 0.2
 
 /**
- * The time of the attempt after number `attempts` (from 1), which failed at `now`, or null when that was the
- * last. `chance` is in [0, 1); `wait_ms` is the `Retry-After` of the receiver. Times in Unix ms.
+ * The time of the attempt after number `attempts` (from 1), which failed at `now`; null after the last. `chance` is in
+ * [0, 1); `wait_ms` is the `Retry-After` of the receiver. Times in Unix ms.
  */
 export function nextAttemptAt(
   { started, attempts }: { started: number; attempts: number },
@@ -167,10 +167,10 @@ export function nextAttemptAt(
 
 // Sends events again on request: one event, or all whose delivery has failed.
 
-/** Keeps the transaction short; the caller repeats the call for more. */
+/** The limit of replays in one transaction; the caller repeats the call for more. */
 const REPLAYED_AT_ONCE_MAX = 1_000
 
-/** Any event of the project, whether or not the webhook subscribes to its type. Throws event_not_found, webhook_disabled. */
+/** Replays an event of the project of any type. Throws event_not_found, webhook_disabled. */
 export async function replayEvent(
   tx: Writer,
   webhook: WebhookRow,
@@ -185,7 +185,7 @@ export async function replayEvent(
   await queueDelivery(tx, { project_id: webhook.project_id, webhook_id: webhook.id, event_id }, now)
 }
 
-/** Oldest first; returns the number of deliveries. Throws webhook_disabled. */
+/** Replays failed deliveries, oldest first; returns their number. Throws webhook_disabled. */
 export async function replayFailed(tx: Writer, webhook: WebhookRow, now: number): Promise<number> {
   mustBeEnabled(webhook)
   const failed = await lockFailedDeliveries(tx, webhook.id, REPLAYED_AT_ONCE_MAX)
@@ -201,7 +201,7 @@ async function replay(tx: Writer, webhook: WebhookRow, delivery: DeliveryRow, no
     attempts: 0,
     next_attempt_at: now,
   })
-  // A pending delivery has a task already, which only has to run earlier.
+  // A pending delivery has a task, which only has to run earlier.
   if (delivery.status === 'pending') return await hastenTask(tx, delivery.id, now)
   await insertTask(tx, { kind: 'deliver', subject: delivery.id, project_id, run_at: now }, now)
 }

@@ -16,11 +16,11 @@ const RETRY_AFTER_MS_MAX = 24 * 3_600_000
 
 export interface Attempt {
   delivered: boolean
-  /** The receiver's HTTP status; null when there was none. */
+  /** The receiver's HTTP status; null without a response. */
   status: number | null
-  /** Why it was not delivered, for the owner of the webhook; null when it was. */
+  /** The error for the webhook's owner; null when the event was delivered. */
   error: string | null
-  /** The delay that the receiver requested with `Retry-After`. */
+  /** The delay in ms that the receiver requested with `Retry-After`. */
   waitMs: number
 }
 
@@ -30,7 +30,7 @@ interface WebhookRequest {
   body: string
 }
 
-/** Rejects only when `signal` aborts; the result of the attempt is then unknown. */
+/** Sends the event. Rejects only when `signal` aborts; the result of the attempt is then unknown. */
 export async function postEvent(
   { agent, clock, timeout_ms }: { agent: Dispatcher; clock: Clock; timeout_ms: number },
   { url, headers, body }: WebhookRequest,
@@ -80,7 +80,7 @@ async function excerptOf(body: Dispatcher.ResponseData['body']): Promise<string>
       if (begun.length >= EXCERPT_BYTES_MAX) break
     }
   } catch {
-    // The body was interrupted: the bytes so far are used.
+    // If the body was interrupted, its bytes so far are used.
   }
   const line = begun.view
     .toString()
@@ -102,7 +102,7 @@ const REASONS: Readonly<Record<string, string>> = {
   ENETUNREACH: 'its host cannot be reached',
 }
 
-/** In our words: those of the system tell addresses. */
+/** The reason in Offpeak's words, since those of the system contain addresses. */
 function reason(error: unknown): string {
   if (error instanceof AddressNotAllowed) return error.message
   const code = error instanceof Error && 'code' in error ? String(error.code) : ''
@@ -111,11 +111,11 @@ function reason(error: unknown): string {
 }
 
 // Connections to webhooks. If private networks are not allowed, the address is checked when the connection is made,
-// after the name was resolved, so a name whose address changes cannot reach a private network.
+// after name resolution, so a name whose address changes cannot reach a private network.
 
 const CONNECT_TIMEOUT_MS = 10_000
 
-/** The message does not tell the address: the owner of a webhook must not learn what internal names resolve to. */
+/** Thrown for a private address, which the message omits: webhook owners must not learn internal addresses. */
 class AddressNotAllowed extends Error {
   constructor() {
     super('its host leads to no address of the public internet (see webhooks.allow_private_networks)')
@@ -125,11 +125,11 @@ class AddressNotAllowed extends Error {
 
 interface AgentOptions {
   allow_private_networks: boolean
-  /** How names are resolved; as `dns.lookup`. */
+  /** The resolver of names; `dns.lookup` by default. */
   lookup?: LookupFunction
 }
 
-/** A process that delivers nothing does not load the client, which takes 20 MiB. */
+/** Loads the client, which takes 20 MiB, with the first delivery. */
 export async function webhookAgent({
   allow_private_networks,
   lookup = systemLookup,
@@ -139,7 +139,7 @@ export async function webhookAgent({
   const connect = buildConnector({ timeout: CONNECT_TIMEOUT_MS, lookup: guarded(lookup) })
   return new Agent({
     connect(options, done) {
-      // An address in the URL is connected to without being looked up.
+      // An IP address in the URL is connected to without a lookup.
       const literal = options.hostname.replace(/^\[|\]$/g, '')
       if (isIP(literal) !== 0 && !isPublicAddress(literal)) done(new AddressNotAllowed(), null)
       else connect(options, done)
@@ -147,7 +147,7 @@ export async function webhookAgent({
   })
 }
 
-/** Refuses a name of which any address is not public. */
+/** A resolver that rejects a name with any address that is not public. */
 function guarded(lookup: LookupFunction): LookupFunction {
   return (hostname, options, done) => {
     lookup(hostname, { ...options, all: true }, (error, found) => {

@@ -18,12 +18,12 @@ import type { EventObject } from '../wire/event.ts'
 interface NewEvent {
   project_id: string
   type: EventType
-  /** The facts of the event, as JSON; it is shown and sent as it is. */
+  /** The facts of the event, as JSON; shown and sent unchanged. */
   data: Readonly<Record<string, unknown>>
   batch_id?: string
 }
 
-/** `now` in Unix ms. */
+/** Records an event; `now` in Unix ms. */
 export async function recordEvent(
   tx: Writer,
   { project_id, type, data, batch_id }: NewEvent,
@@ -49,7 +49,7 @@ export async function recordTestEvent(tx: Writer, webhook: WebhookRow, now: numb
   return event
 }
 
-/** To be called once for each pair of event and webhook. */
+/** Queues the delivery of an event to a webhook, once for each such pair. */
 export async function queueDelivery(
   tx: Writer,
   { project_id, webhook_id, event_id }: { project_id: string; webhook_id: string; event_id: string },
@@ -84,9 +84,9 @@ export function eventObject({ id, type, data, created }: EventRow): EventObject 
   }
 }
 
-// The event of a batch that has ended, with what a receiver needs to fetch the results.
+// The event of a batch that has ended, with the fields that a receiver needs to fetch the results.
 
-/** `batch` is terminal, with its result files. */
+/** The event of the batch, which is terminal and has its result files. */
 export function batchEnded(
   batch: BatchRow,
   status: 'completed' | 'failed' | 'expired' | 'cancelled',
@@ -99,7 +99,7 @@ export function batchEnded(
     batch_id: id,
     type: `batch.${status}`,
     data: {
-      // Under this name, OpenAI's clients find the batch.
+      // OpenAI's clients read the batch's ID from the field `id`.
       id,
       batch_id: id,
       status,
@@ -114,7 +114,7 @@ export function batchEnded(
   }
 }
 
-/** The event of a batch whose results are in the bucket of its `output_url`, or will not be. */
+/** The event of a batch whose results were written to its `output_url`, or will not be. */
 export function outputEnded(
   { id, project_id, output_url }: BatchRow,
   status: 'delivered' | 'failed',
@@ -126,7 +126,7 @@ export function outputEnded(
 
 // The event of a threshold that spend has reached: a warning before the cap, or the cap itself.
 
-/** Amounts in the limit's metric: USD or tokens. */
+/** The event of a crossed threshold; amounts in the limit's metric: USD or tokens. */
 export function limitCrossed({ limit, spender, window, threshold, spent }: Crossing): NewEvent {
   const shown = (units: number): number => inMetric(limit.metric, units)
   return {
@@ -152,7 +152,7 @@ export function limitCrossed({ limit, spender, window, threshold, spent }: Cross
   }
 }
 
-// Deletes old events and their deliveries; they are kept as long as audit records.
+// Deletes old events and their deliveries, after the retention of audit records.
 
 const AT_ONCE = 500
 

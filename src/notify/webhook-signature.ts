@@ -8,16 +8,16 @@ import { invalidParam } from '../domain/errors.ts'
 import type { WebhookRow } from '../store/schema.ts'
 
 const SECRET_BYTES = 32
-/** The base64 of 32 bytes. */
+/** A secret: the base64 of 32 bytes after `whsec_`. */
 const SECRET = /^whsec_[A-Za-z0-9+/]{43}=$/
 
 interface SigningSecret {
-  /** `whsec_…`, the form of Standard Webhooks; shown once. */
+  /** The secret in the form of Standard Webhooks, `whsec_…`; shown once. */
   text: string
   wrapped: string
 }
 
-/** `given`: one that its owner has chosen; null: a new one. Throws invalid_request. */
+/** Makes a signing secret. `given`: the owner's own secret; null: a new one. Throws invalid_request. */
 export function newSigningSecret(
   master: MasterKey,
   project_id: string,

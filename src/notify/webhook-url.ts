@@ -1,5 +1,5 @@
-// Checks the URL of a webhook when it is set. The check at connect time (post-event.ts) is what keeps deliveries out
-// of private networks.
+// Checks the URL of a webhook when it is set. Only the check at connect time (post-event.ts) keeps deliveries out of
+// private networks.
 import { BlockList, isIP } from 'node:net'
 import { invalidParam } from '../domain/errors.ts'
 
@@ -7,10 +7,7 @@ const URL_LENGTH_MAX = 2048
 const ALLOWING =
   'The operator of the service allows those with `webhooks.allow_private_networks: true` in the configuration.'
 
-/**
- * The URL in its normal form. Plain http is for private networks, where those are allowed. Throws invalid_request, which
- * names `param`.
- */
+/** The URL in its normal form. Plain http is allowed only with private networks. Throws invalid_request for `param`. */
 export function webhookUrl(text: string, allow_private_networks: boolean, param = 'url'): string {
   const refused = (message: string) => invalidParam(param, `\`${param}\` ${message}`)
   const url = URL.canParse(text) ? new URL(text) : null
@@ -28,9 +25,9 @@ export function webhookUrl(text: string, allow_private_networks: boolean, param 
   return url.href
 }
 
-// The addresses of the public internet. The holder of a key chooses the URL of a webhook, and must not reach private
-// networks through it. Sources: the special-purpose address registries of
-// IANA (RFC 6890). Of IPv6 only global unicast passes, without the ranges that carry IPv4 addresses inside.
+// Addresses that are not on the public internet. The owner of a key chooses the URL of a webhook, and must not reach
+// private networks with it. Sources: the special-purpose address registries of IANA (RFC 6890). Of IPv6 only global
+// unicast is public, without the ranges that contain IPv4 addresses.
 
 const NOT_PUBLIC_V4 = [
   '0.0.0.0/8',
@@ -56,7 +53,7 @@ const notPublic4 = listOf(NOT_PUBLIC_V4, 'ipv4')
 const notPublic6 = listOf(NOT_PUBLIC_V6, 'ipv6')
 const global6 = listOf([GLOBAL_V6], 'ipv6')
 
-/** Whether `address`, an IPv4 or IPv6 address as text, is one of the public internet. */
+/** Whether `address`, an IPv4 or IPv6 address as text, is on the public internet. */
 export function isPublicAddress(address: string): boolean {
   const version = isIP(address)
   if (version === 4) return !notPublic4.check(address, 'ipv4')

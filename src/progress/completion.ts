@@ -1,4 +1,4 @@
-// Estimates when batches complete: which of the open ones are at risk, and when a new one would complete.
+// Estimates completions: the open batches at risk, and the completion of a new batch.
 import { openingOf } from '../domain/hours.ts'
 import type { Model, ModelHours } from '../domain/model.ts'
 import { doneAt, progressOf, type WaitingCode } from '../domain/progress.ts'
@@ -8,15 +8,15 @@ import type { BatchRow } from '../store/schema.ts'
 import type { Reader, Store } from '../store/store.ts'
 import { hasWorker, listLaneReports, listLiveWorkers, type UpstreamReport } from '../store/workers.ts'
 
-/** The batches whose windows close first; later ones have time to be looked at later. */
+/** The limit of examined batches, those whose windows close first; later ones have time. */
 const BATCHES_MAX = 1_000
-/** Beyond it, hardly anything would be left to be put behind them. */
+/** The limit of at-risk batches: beyond it, hardly any other batches would remain to be claimed after them. */
 const AT_RISK_MAX = 100
 
 /**
- * The at-risk batches, which may miss their deadline at their present rate: their chunks are claimed first. Their IDs,
- * nearest deadline first; those that cannot run yet come last, and none is paused. `waits`: what batches of these models
- * wait for, where no line of theirs has ended.
+ * The IDs of at-risk batches, which may miss their deadline at their present rate, so that their chunks are claimed
+ * first. Nearest deadline first; batches that cannot run yet come last, and none is paused. `waits`: the waiting reason
+ * of batches of these models, if no line of theirs has ended.
  */
 export async function batchesAtRisk(
   db: Reader,
@@ -25,7 +25,7 @@ export async function batchesAtRisk(
   waits: (needed: readonly string[]) => WaitingCode | null = () => null,
 ): Promise<string[]> {
   const [paces, pausedModels] = await Promise.all([listPaces(db, BATCHES_MAX), listPausedModels(db)])
-  // The first answers of a batch say little: until its rate was sampled, it counts for no other.
+  // The first answers of a batch say little, so only sampled rates count for other batches.
   const sampled = paces.filter((pace) => pace.lines_per_s !== null)
   const rates = sampled.map((pace) => progressOf(pace, now).lines_per_s ?? 0)
   const together = rates.length > 0 ? rates.reduce((sum, rate) => sum + rate, 0) : null
@@ -44,7 +44,7 @@ export async function batchesAtRisk(
   return [...first, ...last].slice(0, AT_RISK_MAX).map((pace) => pace.id)
 }
 
-/** The same for reports: beside these, batches that no worker or no server can run just now. */
+/** At-risk batches for reports: also those that no worker or no server can run just now. */
 export async function batchesInDanger(
   db: Reader,
   now: number,
@@ -58,7 +58,7 @@ export async function batchesInDanger(
   })
 }
 
-// The opening hours that a batch depends on: those of the models that its lines name.
+// The opening hours that a batch depends on, those of its lines' models.
 
 /** The hours of the batch's models; none if its models are unknown, or all of them always open. */
 export function hoursOf(batch: Pick<BatchRow, 'models'>, models: ReadonlyMap<string, Model>): ModelHours[] {
@@ -69,22 +69,22 @@ export function modelsOf({ models }: Pick<BatchRow, 'models'>): string[] {
   return models === null ? [] : JSON.parse(models)
 }
 
-/** A batch that is not created yet, as it would be. */
+/** A batch before its creation. */
 interface PlannedBatch {
   project_id: string
-  /** Unix ms. */
+  /** The time before which no line is sent, Unix ms. */
   start_after: number | null
-  /** Its lines by model. */
+  /** The number of lines by model. */
   lines: ReadonlyMap<string, number>
 }
 
-/** Lines of later deadlines go behind it. */
+/** The limit of open batches whose lines count, those with the nearest deadlines. */
 const BATCHES_AHEAD_MAX = 1_000
 const RECENT_BATCHES = 20
 
 /**
- * When it would complete, by the speed of the servers and the open batches (Unix ms); null where nothing is known of the
- * speed of one of its models.
+ * The completion of a new batch, by the speed of the servers and the open batches (Unix ms); null if the speed of one
+ * of its models is unknown.
  */
 export async function expectedCompletion(
   store: Pick<Store, 'read'>,
@@ -110,7 +110,7 @@ export async function expectedCompletion(
   return Number.isFinite(done) ? done : null
 }
 
-/** Lines a second of servers that use all their concurrency, at the latency of their last answers; null without any. */
+/** Lines per second of servers at full concurrency, with the latency of their last answers; null without any. */
 function rateNow(servers: readonly UpstreamReport[]): number | null {
   const up = servers.filter(({ circuit, reachable }) => circuit === 'closed' && reachable !== false)
   const latencies = up.flatMap(({ latency_ms }) => latency_ms ?? [])
@@ -120,7 +120,7 @@ function rateNow(servers: readonly UpstreamReport[]): number | null {
   return (concurrency / Math.max(latencyMs, 1)) * 1000
 }
 
-/** By model: the unfinished lines of open batches, those of several models for each of them. */
+/** The unfinished lines of open batches by model; a batch of several models counts for each of them. */
 async function linesAhead({ read }: Pick<Store, 'read'>, now: number): Promise<Map<string, number>> {
   const ahead = new Map<string, number>()
   for (const batch of await listPaces(read, BATCHES_AHEAD_MAX)) {
@@ -131,7 +131,7 @@ async function linesAhead({ read }: Pick<Store, 'read'>, now: number): Promise<M
   return ahead
 }
 
-/** By model: the best mean rate of the project's last batches of this model alone. */
+/** The best mean rate by model, of the project's last batches with this model alone. */
 async function recentRates({ read }: Pick<Store, 'read'>, project_id: string): Promise<Map<string, number>> {
   const rates = new Map<string, number>()
   const { rows } = await listBatches(read, project_id, { status: 'completed', limit: RECENT_BATCHES })

@@ -1,6 +1,6 @@
-// The reason why a batch makes no progress, derived from its chunks, from what workers report about their models, and
-// from the other chunks under way. A batch with recently finished lines is not waiting. Reasons and progress are read for
-// all batches of a response at once.
+// The reason for which a batch makes no progress, derived from its chunks, from workers' reports about its models, and
+// from other leased chunks. A batch with recently finished lines is not waiting. Reasons and progress are read for all
+// batches of a response at once.
 import { withoutAddresses } from '../backends/failure-reason.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { unixSeconds } from '../domain/clock.ts'
@@ -25,28 +25,28 @@ import { hasWorker, type LaneReport, listLaneReports, listLiveWorkers } from '..
 import type { BatchProblem } from '../wire/batch.ts'
 import { hoursOf, modelsOf } from './completion.ts'
 
-/** Where storage fails, lines that ended this long ago are the last ones; above the time between two samples. */
+/** The age in ms of the last ended line from which failing storage is a reason; more than the sampling interval. */
 const STORED_MS = 3_000
 
 interface WaitingReason {
   code: WaitingCode
   message: string
-  /** The parts of the message, for other languages; times in Unix seconds. */
+  /** The parts of the message, for translation; times in Unix seconds. */
   text: WaitingText
   /** The model that the batch waits for. */
   model?: string
-  /** Unix ms, where it is known. */
+  /** The start of the wait, Unix ms, where known. */
   since?: number
-  /** Unix ms: nothing is sent before. */
+  /** The time before which nothing is sent, Unix ms. */
   until?: number
 }
 
 export interface Surroundings {
   now: number
   hasWorker: boolean
-  /** The database takes no writes, or no worker can store results: nothing goes on, and workers may not say that they run. */
+  /** Whether the database rejects writes, or no worker can store results, so that reports of workers may be missing. */
   storesFail: boolean
-  /** A worker that cannot read or store has leased chunks of the batch, or may have its plan. */
+  /** Whether a worker that cannot read or store has leased chunks of the batch, or may have its plan. */
   isStuck: boolean
   laneReports: readonly LaneReport[]
   /** The leased chunks of all projects. */
@@ -55,8 +55,8 @@ export interface Surroundings {
 }
 
 /**
- * `groups`: the batch's unsealed chunks; `remote`: its remote batches. Null if the batch is not waiting, or for no
- * known reason.
+ * The waiting reason; null if the batch is not waiting, or for no known reason. `groups`: the batch's unsealed chunks;
+ * `remote`: its remote batches.
  */
 export function waitingReason(
   batch: ProgressCounters & Pick<BatchRow, 'id' | 'models'>,
@@ -102,7 +102,7 @@ function because(
   return { code, message: waitingText(key, values), text: { key, values }, ...known }
 }
 
-/** Every model that unfinished lines need is outside its hours, or paused. */
+/** The reason if every model that unfinished lines need is outside its hours, or paused. */
 function closedReason(
   batch: ProgressCounters & Pick<BatchRow, 'id' | 'models'>,
   groups: readonly ChunkGroup[],
@@ -132,12 +132,12 @@ function closedReason(
   return because('outside_hours', 'outside_hours', { model, until: unixSeconds(until) }, { model, until })
 }
 
-/** Chunks of several models need any model of their batch. */
+/** The models of chunks; a chunk of several models needs any model of its batch. */
 function modelsOfGroups(batch: Pick<BatchRow, 'models'>, groups: readonly ChunkGroup[]): Set<string> {
   return new Set(groups.flatMap(({ model }) => (model === null ? modelsOf(batch) : [model])))
 }
 
-/** The first report about a model that lines of the batch wait for; those at a batch API wait for nothing else. */
+/** The first report about a model that lines of the batch wait for; lines at a batch API wait for no model. */
 function modelReason(
   batch: Pick<BatchRow, 'id' | 'models'>,
   groups: readonly ChunkGroup[],
@@ -154,7 +154,7 @@ function modelReason(
   return null
 }
 
-/** An error of a model server may quote a line, so what servers say is shown of the batch's own lines only. */
+/** The reason in a report. An error of a model server may quote a line, so only the batch's own errors are shown. */
 function reasonFrom(
   batch_id: string,
   { model, state, reason, batches, isOpen, since }: LaneReport,
@@ -163,7 +163,7 @@ function reasonFrom(
   const about = (code: WaitingCode, key: WaitingTextKey, error?: string | null): WaitingReason =>
     because(code, key, error == null ? { model } : { model, error }, { model, since })
   if (state === 'starting') return about('engine_starting', 'engine_starting', reason ?? 'is starting.')
-  // An older error of its lines says nothing about a server that is gone.
+  // An older error of lines does not apply to an unreachable server.
   if (state === 'unavailable')
     return about(
       'model_unavailable',
@@ -176,14 +176,14 @@ function reasonFrom(
   return isOpen ? about('model_unavailable', 'others_failing') : null
 }
 
-/** Chunks that are parked for several reasons are mostly parked because a model is unavailable. */
+/** The main reason of parked chunks: with several, mostly that a model is unavailable. */
 function parkedKey(parked: readonly ChunkGroup[]): WaitingTextKey {
   const reasons = new Set(parked.map((group) => group.parked_reason))
   const [only = null] = reasons.size === 1 ? reasons : []
   return only === 'input_unreadable' || only === 'stores_failing' ? only : 'parked'
 }
 
-/** The first reason to tell among several batches there: failures come before progress. */
+/** The first reason among several remote batches: failures come before progress. */
 function remoteReason(work: readonly RemoteWork[], models: ReadonlyMap<string, Model>): WaitingReason {
   const failing = work.find(({ failing_since }) => failing_since !== null)
   const [first] = failing ? [failing] : work.toSorted((a, b) => Number(b.batches) - Number(a.batches))
@@ -220,7 +220,7 @@ export interface BatchProgress {
   waiting_reason: WaitingReason | null
 }
 
-/** By ID, for the unfinished ones among `batches`. */
+/** The progress and waiting reasons by ID, for the unfinished batches among `batches`. */
 export async function readBatchProgress(
   store: Pick<Store, 'read' | 'failing'>,
   batches: readonly BatchRow[],
@@ -293,8 +293,8 @@ async function readReasons(
 }
 
 /**
- * What the lines of these batches waited for when their window ended, by batch, as the message of their errors. The batch
- * keeps it, since nothing is known of it once its chunks are sealed.
+ * Stores the waiting reasons of expired batches' lines, as messages of their errors, since nothing is known of them
+ * once the chunks are sealed. Returns them by batch.
  */
 export async function noteExpired(
   store: Pick<Store, 'read' | 'failing' | 'writeAsyncCommit'>,
