@@ -16,29 +16,29 @@ import { AdminCommandError } from './database-freeze.ts'
 
 const ROWS_AT_ONCE = 500
 const BLOBS_AT_ONCE = 16
-/** A service that deletes faster than that cannot be backed up while it runs. */
+/** The limit of copies of the database: a service that deletes content faster cannot be backed up while it runs. */
 const ROUNDS_MAX = 5
 
 export interface BackedUp {
-  /** Blobs of the backup, and how many of them (and bytes) were copied now. */
+  /** The number of blobs in the backup, and the number and bytes copied by this run. */
   blobs: number
   copied: number
   bytes_copied: number
-  /** Blobs of an earlier backup that nothing refers to any more. */
+  /** The number of removed blobs of an earlier backup, to which nothing refers any more. */
   removed: number
-  /** Lost by the service itself: "offpeak doctor" tells what they were. */
+  /** Keys of blobs that the service itself has lost: "offpeak doctor" names their uses. */
   missing: string[]
 }
 
 interface BackupDeps {
-  /** Where the service keeps its blobs, and where the backup has them. */
+  /** The blobs of the service, and those of the backup. */
   from: Blobs
   to: Blobs
-  /** The service's own database. */
+  /** The database of the service. */
   live: Pick<Store, 'read'>
-  /** Copies the database anew, beside that of the backup before, and opens the copy. */
+  /** Copies the database to a temporary name beside the previous backup's database, and opens the copy. */
   copyDatabase: () => Promise<Store>
-  /** Puts the last copy, which is closed, in the place of the database of the backup before, and opens it there. */
+  /** Replaces the previous backup's database by the last copy, which is closed, and opens it. */
   publish: () => Promise<Store>
 }
 
@@ -59,7 +59,7 @@ export async function backupBlobs({ from, to, live, copyDatabase, publish }: Bac
       return { blobs, missing }
     })
     const lost = [...(await knownBlobs(live.read, missing, true))]
-    // Blobs that the service needs and has not are no reason to try again.
+    // A retry does not help if the service has lost the blobs that it needs.
     if (lost.length < missing.length) continue
     const removed = await withStore(publish, (published) =>
       removeUnknown(to, published.read, to.list(''), { isOpenable: true }),
@@ -76,7 +76,7 @@ async function withStore<T>(open: () => Promise<Store>, work: (store: Store) => 
   return await work(store)
 }
 
-/** Bytes copied: 0 when it was there from an earlier backup, null when the service has it no more. */
+/** Copies a blob and returns its bytes: 0 when an earlier backup copied it, null when the service lacks it. */
 async function copyNew(from: Blobs, to: Blobs, key: string): Promise<{ key: string; bytes: number | null }> {
   const there = await to.size(key).catch(nullIfMissing)
   return { key, bytes: there === null ? await to.put(key, from.read(key)).catch(nullIfMissing) : 0 }

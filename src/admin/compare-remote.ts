@@ -14,19 +14,19 @@ const PAGE = 500
 interface RemoteSums {
   upstream: string
   batches: number
-  /** Not ended, or not recorded yet. */
+  /** The number of remote batches that have not ended, or are not recorded yet. */
   unfinished: number
   given_up: number
   lines: number
-  /** Here. */
+  /** The answered lines, and their cost, as recorded here. */
   answered: number
   cost_nanos: number
-  /** There; the cost is null where a batch API does not say. */
+  /** The answered lines by the batch API, and their cost; null where it reports none. */
   remote_answered: number
   remote_cost_nanos: number | null
 }
 
-/** Whether what the configuration names outside answers; `problem`: what is wrong and what to do, or null. */
+/** Checks of the services that the configuration names; `problem`: the problem and its fix, or null. */
 export interface OutsideChecks {
   batch_apis: { upstream: string; base_url: string; problem: string | null }[]
   /** The metrics of servers with live traffic. */
@@ -45,7 +45,7 @@ export async function compareRemote(db: Reader, sealed: SealedBlobs): Promise<Re
   const differences: RemoteComparison['differences'] = []
   for await (const page of remoteBatchPages(db, PAGE))
     for (const stored of page) {
-      const row = await counted(db, sealed, stored)
+      const row = await withAuditCounts(db, sealed, stored)
       const problem = add(sums, row)
       const { upstream, batch_id } = row
       if (problem) differences.push({ remote_batch: row.remote_id ?? row.id, upstream, batch_id, problem })
@@ -53,7 +53,7 @@ export async function compareRemote(db: Reader, sealed: SealedBlobs): Promise<Re
   return { upstreams: [...sums.values()], differences }
 }
 
-/** Returns the difference, if there is one. */
+/** Adds a remote batch to the sums; returns its difference, or null. */
 function add(sums: Map<string, RemoteSums>, row: RemoteBatchRow): string | null {
   const { upstream } = row
   const sum = sums.get(upstream) ?? {
@@ -85,8 +85,12 @@ function add(sums: Map<string, RemoteSums>, row: RemoteBatchRow): string | null 
   return `${completed} lines were answered there, ${row.answered} are recorded here`
 }
 
-/** With what audit records say of it, where less is counted than was answered there. */
-async function counted(db: Reader, sealed: SealedBlobs, row: RemoteBatchRow): Promise<RemoteBatchRow> {
+/** A remote batch with the counts of its audit records, if it counts fewer answers than the batch API. */
+async function withAuditCounts(
+  db: Reader,
+  sealed: SealedBlobs,
+  row: RemoteBatchRow,
+): Promise<RemoteBatchRow> {
   const { completed } = reportOf(row.remote_report)
   if (row.status === 'abandoned' || completed === null || completed === row.answered) return row
   const chunk = await readRow(db, 'chunks', { batch_id: row.batch_id, idx: row.idx })
@@ -94,7 +98,7 @@ async function counted(db: Reader, sealed: SealedBlobs, row: RemoteBatchRow): Pr
   if (!audit) return row
   let [answered, cost_nanos] = [0, 0]
   for (const text of (await sealed.readAll(audit.project_id, audit)).toString().split('\n')) {
-    // After the records comes the index of the lines.
+    // The index of the lines comes after the records.
     if (!text.startsWith('{')) continue
     const { attempts, error, cost_usd } = JSON.parse(text)
     if (error !== null || attempts.at(-1)?.remote_batch !== row.remote_id) continue

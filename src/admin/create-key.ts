@@ -8,29 +8,29 @@ import { insertRow } from '../store/rows.ts'
 import type { Store, Writer } from '../store/store.ts'
 
 export interface KeyOrder {
-  /** The project's name; it is made if there is none. */
+  /** The project's name; a new project is created if none has it. */
   project: string
-  /** For a new project; one that exists keeps its plan. */
+  /** The plan of a new project; an existing one keeps its plan. */
   plan: string
-  /** PROJECT_SCOPES if not given. */
+  /** The scopes of the key; PROJECT_SCOPES if not given. */
   scopes?: readonly Scope[] | undefined
   name?: string | undefined
-  /** How its answers are rendered; null: in the API's own form. */
+  /** The form of answers to the key's calls; null: the API's own. */
   compat?: CompatMode | null | undefined
-  /** How long content of its batches is kept, where that is less than the plan says. */
+  /** The retention of the content of the key's batches, if shorter than the plan's. */
   retention?: RetentionTexts | undefined
 }
 
-/** Runs in the transaction that creates the key; throws where the project may have no more. */
+/** A check in the transaction that creates the key; throws if the project may have no more keys. */
 type KeyCheck = (tx: Writer, key: { id: string; project_id: string }) => Promise<void>
 
 export interface IssuedKey {
   id: string
-  /** Shown this once: only its hash is kept. */
+  /** The key, which is only shown once: its hash is stored. */
   key: string
   project: string
   project_id: string
-  /** The project's, whatever was asked for. */
+  /** The plan of the project, which may differ from the requested one. */
   plan: string
   scopes: readonly Scope[]
 }

@@ -1,6 +1,6 @@
-// Decides whether a service may use a database: not while the database is rekeyed or moved, and only with its master key.
-// The order of steps prevents a race: a service opens its session before it looks for the mark of the admin command, and
-// the admin command sets the mark before it looks for sessions.
+// Decides whether a service may use a database: not while the database is rekeyed or moved, and only with its master
+// key. The order of steps prevents a race: a service opens its session before it looks for the mark of the admin
+// command, and the admin command sets the mark before it looks for sessions.
 import { ExplainedError } from '../domain/errors.ts'
 import {
   deleteProperty,
@@ -12,11 +12,11 @@ import type { Reader, Store } from '../store/store.ts'
 import { liveSessions } from '../store/workers.ts'
 
 export type Freeze =
-  /** IDs of master keys. */
+  /** A change of the master key; `from` and `to` are IDs of master keys. */
   | { by: 'rekey'; from: string; to: string }
-  /** The content is being moved elsewhere, or was moved. `id` is new for each move. */
+  /** A move to another place, running or done. `id` is new for each move. */
   | { by: 'move_out'; id: string; to: string; done: boolean }
-  /** The content is being moved here and is incomplete. */
+  /** A move to this place, which is incomplete. */
   | { by: 'move_in'; id: string; from: string }
 
 export async function readFreeze(db: Reader): Promise<Freeze | null> {
@@ -27,7 +27,7 @@ export async function readFreeze(db: Reader): Promise<Freeze | null> {
   throw new AdminCommandError('this database carries a mark that this version of offpeak does not know')
 }
 
-/** Replaces an earlier mark; `thaw` removes it. */
+/** Marks the database as frozen, replacing an earlier mark; `thaw` removes the mark. */
 export async function freeze(store: Store, why: Freeze): Promise<void> {
   await store.write((tx) => writeProperty(tx, 'frozen', JSON.stringify(why)))
 }
@@ -36,13 +36,13 @@ export async function thaw(store: Store): Promise<void> {
   await store.write((tx) => deleteProperty(tx, 'frozen'))
 }
 
-/** Throws AdminCommandError with what to do first, if no service may run on the database. */
+/** Throws AdminCommandError with the action to take, if no service may run on the database. */
 export async function assertNotFrozen(db: Reader): Promise<void> {
   const why = await readFreeze(db)
-  if (why !== null) throw new AdminCommandError(`this database is not to be used now: ${spoken(why)}`)
+  if (why !== null) throw new AdminCommandError(`this database is not to be used now: ${freezeReason(why)}`)
 }
 
-/** Throws AdminCommandError while processes of a service are running, or may still be. */
+/** Throws AdminCommandError while processes of a service run, or may still run. */
 export async function assertNoLiveProcess(store: Store, doing: string): Promise<void> {
   const { count, longest_ms } = await liveSessions(store.read)
   if (count === 0) return
@@ -54,7 +54,7 @@ export async function assertNoLiveProcess(store: Store, doing: string): Promise<
 }
 
 /** The reason as a sentence for the operator. */
-export function spoken(why: Freeze): string {
+export function freezeReason(why: Freeze): string {
   switch (why.by) {
     case 'rekey':
       return `the change of its master key from ${why.from} to ${why.to} was not finished; run "offpeak rekey" again`
@@ -67,7 +67,7 @@ export function spoken(why: Freeze): string {
   }
 }
 
-/** Work on a whole database that cannot go on; the message says why and what to do. */
+/** An error that stops work on a whole database; the message names the reason and the fix. */
 export class AdminCommandError extends ExplainedError {
   constructor(message: string) {
     super(message)
@@ -75,21 +75,21 @@ export class AdminCommandError extends ExplainedError {
   }
 }
 
-// A database has one master key. The first process that opens it with one says which, and from then on no service
-// starts with another: it would take what it cannot open for damaged, and seal what the others cannot open.
+// A database has one master key, stored by the first process that opens it with one. No service starts with another
+// key: it would report blobs that it cannot open as damaged, and seal blobs that other services cannot open.
 
-/** Throws AdminCommandError when the master key of this database is another than `key_id`. */
+/** Binds the database to a master key. Throws AdminCommandError when it is bound to another one than `key_id`. */
 export async function bindMasterKey(store: Store, key_id: string): Promise<void> {
   if ((await readProperty(store.read, 'master_key')) === null)
     await store.write((tx) => writePropertyOnce(tx, 'master_key', key_id))
   await assertSameMasterKey(store.read, key_id)
 }
 
-/** Throws AdminCommandError when `key_id` is not the master key that this database was last put under. */
+/** Throws AdminCommandError when the database is bound to another master key than `key_id`. */
 export async function assertSameMasterKey(db: Reader, key_id: string): Promise<void> {
   const ours = await readProperty(db, 'master_key')
   if (ours === null || ours === key_id) return
-  // While it is being replaced, neither the old key nor the new one is the right one.
+  // During a change of the key, neither the old nor the new one is valid.
   await assertNotFrozen(db)
   throw new AdminCommandError(
     `the master key of this database is ${ours}, and this process was given ${key_id}: put the first of them into OFFPEAK_MASTER_KEY, or into the file master-key in the data folder`,

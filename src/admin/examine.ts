@@ -1,6 +1,6 @@
 // Examines the stores without changing them: whether the database is intact, whether every blob that it names exists
-// and can be decrypted with the master key, and whether there are orphans. Each finding says what it affects and what
-// to do.
+// and can be decrypted with the master key, and whether there are orphans. Each finding names the affected content and
+// the fix.
 import { BlobDamaged, BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
@@ -10,38 +10,38 @@ import type { BlobRow } from '../store/schema.ts'
 import { DatabaseFailure, type Ports } from '../store/store.ts'
 
 const ROWS_AT_ONCE = 500
-/** Beyond these, what is damaged is counted and no longer told one by one. */
+/** The limit of damaged blobs that are listed; further ones are counted. */
 const DANGLING_MAX = 1_000
-/** How many blobs a quick examination opens. */
+/** The number of blobs that a quick examination opens. */
 const SAMPLE = 20
 
 export interface Finding {
-  /** Damage needs a backup, what is not set the right key; a note explains itself. */
+  /** The severity. `damage` needs a backup, `not set` the right key; `note` explains itself. */
   level: 'damage' | 'not set' | 'note'
   about: 'database' | 'master_key' | 'blobs' | 'blob' | 'orphans'
-  /** The blob's key, where it is about one. */
+  /** The key of the blob in question. */
   blob?: string
-  /** The problem, and what to do, as sentences. */
+  /** The problem and its fix, as sentences. */
   problem: string
   advice: string
-  /** The content that cannot be read because of it: `batch_… (output)`. */
+  /** The content that is unreadable because of the problem: `batch_… (output)`. */
   affects: readonly string[]
 }
 
 export interface Examined {
   blobs: number
-  /** How many of them were opened and found to be whole, and their bytes of plaintext. */
+  /** The number of blobs that were opened and found intact, and their bytes of plaintext. */
   opened: number
   bytes_opened: number
 }
 
 interface ExamineDeps extends Pick<Ports, 'store' | 'clock'> {
   blobs: Blobs
-  /** Null where there is no master key: that blobs exist is then all that can be seen. */
+  /** Opens blobs; null without a master key, when only their existence can be checked. */
   opener: { sealed: SealedBlobs; master_key_id: string } | null
 }
 
-/** `quick`: that each blob exists and a few of them open; otherwise every byte is read. */
+/** Examines the stores. `quick`: only that each blob exists and a few can be opened; otherwise every byte is read. */
 export async function examine(
   deps: ExamineDeps,
   { quick, tell }: { quick: boolean; tell: (finding: Finding) => void },
@@ -57,7 +57,7 @@ export async function examine(
     await examineBlobs(deps, quick, tell, examined)
     await examineOrphans(deps, tell)
   } catch (error) {
-    // The names of blobs in a damaged database cannot be read, or not all of them.
+    // A damaged database may not return the keys of its blobs.
     if (problems.length === 0 || !(error instanceof DatabaseFailure)) throw error
   }
   return examined
@@ -75,14 +75,14 @@ async function examineDangling({ store }: ExamineDeps, tell: (finding: Finding) 
     })
 }
 
-/** Counts in `examined` as it goes. */
+/** Examines the blobs and counts them in `examined`. */
 async function examineBlobs(
   { store, blobs, opener }: ExamineDeps,
   quick: boolean,
   tell: (finding: Finding) => void,
   examined: Examined,
 ): Promise<void> {
-  /** By master key, how many blobs only that one opens. */
+  /** The number of blobs that only another master key opens, by that key's ID. */
   const strange = new Map<string, number>()
   for await (const rows of blobPages(store.read, ROWS_AT_ONCE))
     for (const row of rows) {
@@ -97,7 +97,7 @@ async function examineBlobs(
         examined.opened++
         examined.bytes_opened += row.bytes
       } else if (await readBlobRow(store.read, row.key)) {
-        // Otherwise a service at work has removed it meanwhile.
+        // A blob without uses was removed by a running service.
         const uses = await usesOfBlob(store.read, row.key)
         const advice = adviceFor(uses)
         const affects = uses.map(shown)
@@ -107,7 +107,7 @@ async function examineBlobs(
   for (const [id, count] of strange) tell(strangeKey(id, count, opener?.master_key_id ?? null))
 }
 
-/** Indexes and journals are made again when they are needed next. */
+/** The advice for a damaged blob; indexes and journals are rebuilt when they are needed. */
 function adviceFor(uses: readonly BlobUse[]): string {
   const isOnly = (part: BlobUse['part']): boolean => uses.length > 0 && uses.every((use) => use.part === part)
   if (isOnly('index')) return 'Nothing has to be done: it is made again from the content of the file.'
@@ -150,7 +150,7 @@ async function examineOrphans(
 ): Promise<void> {
   let count = 0
   let bytes = 0
-  // A younger one may belong to work that is not committed yet.
+  // A younger blob may belong to uncommitted work.
   const before = clock.now() - ORPHAN_AGE_MS
   for await (const blob of unknownBlobs(store.read, blobs.list(''), { before })) {
     count++

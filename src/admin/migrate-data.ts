@@ -18,17 +18,17 @@ import {
   assertNoLiveProcess,
   type Freeze,
   freeze,
+  freezeReason,
   readFreeze,
-  spoken,
   thaw,
 } from './database-freeze.ts'
 
 const ROWS_AT_ONCE = 500
 const BLOBS_AT_ONCE = 16
-/** Blobs that are opened at the target in the end. */
+/** The number of blobs that are opened at the target afterwards. */
 const SAMPLE = 20
 
-/** Stores, and what to call them in messages; names hold no secrets. */
+/** Stores, and their name for messages, which has no secrets. */
 export interface Place {
   name: string
   store: Store
@@ -39,9 +39,9 @@ export interface Moved {
   rows: number
   blobs: number
   bytes: number
-  /** Blobs that the source itself had lost. */
+  /** Keys of blobs that the source itself had lost. */
   missing: string[]
-  /** Blobs that were read through to the end at the target. */
+  /** The number of blobs that were read to their end at the target. */
   opened: number
 }
 
@@ -49,12 +49,12 @@ interface MoveOptions {
   /** Opens blobs at the target. */
   sealed: SealedBlobs
   master_key_id: string
-  /** Told what is being done, and how far it has come. */
+  /** Called with the progress as text. */
   tell?: (text: string) => void
   rows_at_once?: number
 }
 
-/** Throws AdminCommandError when a service runs, the target is not empty, or what has arrived differs. */
+/** Moves all data. Throws AdminCommandError when a service runs, the target is not empty, or the copies differ. */
 export async function migrateData(from: Place, to: Place, options: MoveOptions): Promise<Moved> {
   const { tell = () => {}, rows_at_once = ROWS_AT_ONCE } = options
   const id = await begin(from, to)
@@ -74,21 +74,21 @@ export async function migrateData(from: Place, to: Place, options: MoveOptions):
   return { rows, ...compared }
 }
 
-/** Lets services run at a place whose content was moved elsewhere. Throws AdminCommandError where none was. */
+/** Lets services run at a place whose content was moved elsewhere. Throws AdminCommandError if none was. */
 export async function releaseMoved(place: Pick<Place, 'store'>): Promise<void> {
   const why = await readFreeze(place.store.read)
   if (why === null) throw new AdminCommandError('nothing was moved away from here: a service may run')
-  if (why.by !== 'move_out') throw new AdminCommandError(`this cannot be released: ${spoken(why)}`)
+  if (why.by !== 'move_out') throw new AdminCommandError(`this cannot be released: ${freezeReason(why)}`)
   await thaw(place.store)
 }
 
-/** Both sides are frozen for this move from then on. Returns its ID. */
+/** Freezes both sides for a move. Returns the move's ID. */
 async function begin(from: Place, to: Place): Promise<string> {
   const left = await readFreeze(from.store.read)
   const arriving = await readFreeze(to.store.read)
   const refused = (why: Freeze): never => {
     throw new AdminCommandError(
-      `${why === left ? from.name : to.name} cannot take part in a move: ${spoken(why)}`,
+      `${why === left ? from.name : to.name} cannot take part in a move: ${freezeReason(why)}`,
     )
   }
   if (left !== null && left.by !== 'move_out') refused(left)
@@ -127,13 +127,13 @@ async function refuseContent({ name, store, blobs }: Place): Promise<void> {
     )
 }
 
-/** How far a move has come: everything in tables before `table`, and in that up to `after`. */
+/** The progress of a move: all tables before `table` are copied, and that table up to the key `after`. */
 interface Progress {
   table: string
   after: Cell[] | null
 }
 
-/** In the place of a table once all are copied. */
+/** The `table` of a move's progress once all tables are copied. */
 const BLOBS = '(blobs)'
 
 async function readProgress(store: Store): Promise<Progress | null> {
@@ -175,7 +175,7 @@ async function copyBlobs(from: Place, to: Place, limit: number, tell: (text: str
   const first = progress?.after?.[0] ?? null
   let copied = 0
   for await (const rows of blobPages(to.store.read, limit, first === null ? undefined : String(first))) {
-    // One that the source has lost is told in the end.
+    // The end of the move reports blobs that the source has lost.
     const copies = mapAhead(rows, BLOBS_AT_ONCE, ({ key }) =>
       to.blobs.put(key, from.blobs.read(key)).catch(nullIfMissing),
     )

@@ -26,7 +26,7 @@ const BATCHES_AT_ONCE = 200
 
 interface Mismatch {
   project_id: string
-  /** Null for a mismatch of the whole project. */
+  /** The batch of the mismatch; null for one of the whole project. */
   batch_id: string | null
   problem: string
 }
@@ -34,7 +34,7 @@ interface Mismatch {
 export interface Reconciled {
   projects: number
   batches: number
-  /** Lines of result files that were read; deleted files cannot be read. */
+  /** The number of result lines that were read; deleted files are not read. */
   lines: number
   cost_nanos: number
   mismatches: Mismatch[]
@@ -42,7 +42,7 @@ export interface Reconciled {
 
 type ReconcileDeps = Pick<Ports, 'store' | 'sealed'>
 
-/** Compares one project or all. A running service changes its books meanwhile, so only differences found twice are reported. */
+/** Compares the books of one project or all; a running service changes them, so only repeated differences count. */
 export async function reconcile(deps: ReconcileDeps, project_id?: string): Promise<Reconciled> {
   const first = await compare(deps, project_id)
   if (first.mismatches.length === 0) return first
@@ -100,7 +100,7 @@ async function compareBatch(
   }
 }
 
-/** Compares a chunk that is not sealed with its journals. */
+/** Compares an unsealed chunk with its journals. */
 async function compareOpen(
   db: Reader,
   sealed: SealedBlobs,
@@ -123,7 +123,7 @@ async function compareOpen(
   }
 }
 
-/** By their audit records. Throws if a journal is damaged or repeats another one. */
+/** The lines of a chunk's journals by their audit records. Throws if a journal is damaged or repeats another one. */
 async function journalledLines(
   db: Reader,
   sealed: SealedBlobs,
@@ -146,7 +146,7 @@ async function journalledLines(
   })
 }
 
-/** Compares a sealed chunk with its result lines, unless they were deleted; returns how many lines were read. */
+/** Compares a sealed chunk with its result lines, unless they were deleted; returns the number of lines read. */
 async function compareChunk(
   db: Reader,
   sealed: SealedBlobs,
@@ -175,7 +175,7 @@ async function compareChunk(
   return lines
 }
 
-/** Null if they were deleted. */
+/** The result lines of a chunk; null if they were deleted. */
 async function readLines(
   db: Reader,
   sealed: SealedBlobs,
@@ -190,7 +190,7 @@ async function readLines(
   return bytes.toString('utf8').split('\n').filter(Boolean)
 }
 
-/** The cost in the line, in nano-dollars. */
+/** The cost in a result line, in nano-dollars. */
 function costOf(line: string): number {
   let here: unknown = JSON.parse(line)
   for (const step of ['response', 'body', 'usage', 'cost_usd'])

@@ -27,21 +27,21 @@ import {
   AdminCommandError,
   assertNoLiveProcess,
   freeze,
+  freezeReason,
   readFreeze,
-  spoken,
   thaw,
 } from './database-freeze.ts'
 
 const ROWS_AT_ONCE = 500
-/** Blobs that are opened in the end. */
+/** The number of blobs that are opened afterwards. */
 const SAMPLE = 20
 
 export interface Rekeyed {
-  /** Keys of blobs and secrets of webhooks that were rewrapped now. */
+  /** The number of blob keys and webhook secrets that this run rewrapped. */
   rewrapped: number
-  /** Blobs and secrets under the new key, this run's and earlier ones'. */
+  /** The number of blobs and secrets under the new key, rewrapped by this run and earlier ones. */
   total: number
-  /** Blobs that were read through to the end under the new key. */
+  /** The number of blobs that were read to their end under the new key. */
   opened: number
 }
 
@@ -51,9 +51,9 @@ interface RekeyDeps {
 }
 
 /**
- * Rewraps every key that `from` wraps, and verifies that `to` wraps all of them. The database stays closed to
- * services until `endRekey`. `from` is null where the file of the old key has been replaced already: then it may
- * wrap none. Throws AdminCommandError.
+ * Rewraps every key that `from` wraps, and verifies that `to` wraps all of them. The database stays closed to services
+ * until `endRekey`. `from` is null if the file of the old key has been replaced already: then it may wrap none. Throws
+ * AdminCommandError.
  */
 export async function rekey(
   { store, blobs }: RekeyDeps,
@@ -66,7 +66,7 @@ export async function rekey(
   const resumed = await begin(store, from, to)
   const known = new Set([from?.id, to.id])
   try {
-    refuseStrangers((await look(store)).in_use, known)
+    rejectUnknownKeys((await countWrappedKeys(store)).in_use, known)
   } catch (error) {
     if (!resumed) await thaw(store)
     throw error
@@ -76,21 +76,21 @@ export async function rekey(
     rewrapped += await pages((after) => rewrapBlobs(store, from, to, { limit: rows_at_once, after }), tell)
     rewrapped += await pages((after) => rewrapSecrets(store, from, to, { limit: rows_at_once, after }), tell)
   }
-  const { sample, in_use } = await look(store)
-  refuseStrangers(in_use, new Set([to.id]))
+  const { sample, in_use } = await countWrappedKeys(store)
+  rejectUnknownKeys(in_use, new Set([to.id]))
   const sealed = sealBlobs(blobs, to)
   for (const row of sample) {
     try {
       for await (const _ of sealed.read(row.project_id, row));
     } catch (error) {
-      // The doctor tells of it; it says nothing about the key.
+      // A missing blob says nothing about the key, and the doctor reports it.
       if (!(error instanceof BlobMissing)) throw error
     }
   }
   return { rewrapped, total: [...in_use.values()].reduce((sum, n) => sum + n, 0), opened: sample.length }
 }
 
-/** Opens the database to services that have the key `key_id`, and to no others. */
+/** Opens the database to services with the key `key_id` only. */
 export async function endRekey(store: Store, key_id: string): Promise<void> {
   await store.write(async (tx) => {
     await writeProperty(tx, 'master_key', key_id)
@@ -102,7 +102,7 @@ export async function endRekey(store: Store, key_id: string): Promise<void> {
 async function begin(store: Store, from: MasterKey | null, to: MasterKey): Promise<boolean> {
   const why = await readFreeze(store.read)
   if (why !== null && why.by !== 'rekey')
-    throw new AdminCommandError(`the master key cannot be changed now: ${spoken(why)}`)
+    throw new AdminCommandError(`the master key cannot be changed now: ${freezeReason(why)}`)
   if (why !== null && why.to !== to.id)
     throw new AdminCommandError(
       `a change to master key ${why.to} was begun and not finished, and the key given now is ${to.id}: give that one again`,
@@ -174,8 +174,8 @@ function rewrapSecrets(store: Store, from: MasterKey, to: MasterKey, page: Page)
 
 type KeysInUse = ReadonlyMap<string | null, number>
 
-/** How much each master key has wrapped (null: nothing of ours), and some of the blobs, drawn at random. */
-async function look(store: Store): Promise<{ in_use: KeysInUse; sample: BlobRow[] }> {
+/** The number of keys wrapped by each master key (null: not a wrapped key), and a random sample of blobs. */
+async function countWrappedKeys(store: Store): Promise<{ in_use: KeysInUse; sample: BlobRow[] }> {
   const in_use = new Map<string | null, number>()
   const count = (text: string): void => {
     const id = masterKeyIdOf(text)
@@ -186,7 +186,7 @@ async function look(store: Store): Promise<{ in_use: KeysInUse; sample: BlobRow[
   for await (const rows of blobPages(store.read, ROWS_AT_ONCE))
     for (const row of rows) {
       count(row.wrapped_key)
-      // Every row has the same chance to be among those kept.
+      // Reservoir sampling gives every row the same chance.
       const place = seen < SAMPLE ? seen : randomInt(seen + 1)
       if (place < SAMPLE) sample[place] = row
       seen++
@@ -201,7 +201,7 @@ async function look(store: Store): Promise<{ in_use: KeysInUse; sample: BlobRow[
   return { in_use, sample }
 }
 
-function refuseStrangers(in_use: KeysInUse, known: ReadonlySet<string | undefined>): void {
+function rejectUnknownKeys(in_use: KeysInUse, known: ReadonlySet<string | undefined>): void {
   for (const [id, count] of in_use) {
     if (id === null)
       throw new AdminCommandError(`${count} wrapped keys are damaged; "offpeak doctor" names the blobs`)
@@ -212,10 +212,10 @@ function refuseStrangers(in_use: KeysInUse, known: ReadonlySet<string | undefine
   }
 }
 
-// Puts a new master key's file in the place of the old one, which is kept beside it: backups made before need
-// it. At no moment is there no file, or half a file, under the key's name, and running it again is safe.
+// Replaces the master key's file by that of the new one; the old one is kept beside it, since earlier backups need it.
+// At every moment the key's name has a complete file, and a repeated run is safe.
 
-/** The file of a new key until it wraps every key. */
+/** The path of a new key's file until the new key wraps every key. */
 export function nextKeyPath(path: string): string {
   return `${path}.new`
 }
@@ -224,14 +224,14 @@ export function oldKeyPath(path: string): string {
   return `${path}.old`
 }
 
-/** Moves the file of the key to `oldKeyPath(path)`, and `nextKeyPath(path)` in its place. */
+/** Moves the file of the key to `oldKeyPath(path)`, and `nextKeyPath(path)` to its path. */
 export async function switchKeyFile(path: string, service: KeyService | null = null): Promise<void> {
   await keepOld(path, service)
   await rename(nextKeyPath(path), path)
   await syncFolder(dirname(path))
 }
 
-/** Moves the file of the key to `oldKeyPath(path)`, where the new key comes from elsewhere. */
+/** Moves the file of the key to `oldKeyPath(path)`; the new key comes from elsewhere. */
 export async function retireKeyFile({ path, service }: KeyPlace): Promise<void> {
   await keepOld(path, service)
   await unlink(path)
@@ -243,7 +243,7 @@ async function keepOld(path: string, service: KeyService | null): Promise<void> 
   const [present, kept] = await Promise.all([readFile(path), readFile(old).catch(() => null)])
   if (kept?.equals(present)) return
   if (kept !== null) {
-    // Another service may have encrypted it.
+    // Another key service may have encrypted the old file.
     const key = await readMasterKey(old, service).catch(() => null)
     await rename(old, `${old}.${key?.id ?? createHash('sha256').update(kept).digest('hex').slice(0, 16)}`)
   }

@@ -16,14 +16,14 @@ export class HttpRecords {
     this.#writes = new GroupedWrites(store, (tx, rows) => insertRows(tx, 'http_requests', rows))
   }
 
-  /** Resolves once the row can be read. */
+  /** Adds a record; resolves once it can be read. */
   add(row: HttpRequestRow): Promise<void> {
     return this.#writes.add(withoutItsSecrets(row))
   }
 
-  /** For a call whose answer has become another one since it was recorded. */
+  /** Updates the record of a call whose answer was changed afterwards. */
   async replace(row: HttpRequestRow): Promise<void> {
-    // Exports go by the time of the first one.
+    // Exports are ordered by the first time.
     const { id, created: _, ...fields } = withoutItsSecrets(row)
     await this.#store.writeAsyncCommit((tx) =>
       tx.updateTable('http_requests').set(fields).where('id', '=', id).execute(),
@@ -31,7 +31,7 @@ export class HttpRecords {
   }
 }
 
-/** Records have no secrets: more keys may read records than may read a secret. */
+/** The record without secrets: more keys may read records than may read a secret. */
 function withoutItsSecrets(row: HttpRequestRow): HttpRequestRow {
   const { path, entity, response } = row
   return {
@@ -42,22 +42,22 @@ function withoutItsSecrets(row: HttpRequestRow): HttpRequestRow {
   }
 }
 
-/** The address of a webhook in JSON. */
+/** The URL of a webhook in JSON. */
 const WEBHOOK_URL = /"url":"[^"\\]*"/g
 
-/** The address of a webhook may have a secret in its query. */
+/** The response without the query of a webhook's URL, which may hold a secret. */
 function withoutAnswerSecrets(json: string): string {
   return withoutSecrets(json).replace(WEBHOOK_URL, withoutUrlSecrets)
 }
 
-// Records of rejected calls without a valid key. No key is needed to make such calls, so their records are bounded: a maximum
+// Records of rejected calls without a valid key. Anyone can make such calls, so their records are bounded: a maximum
 // per minute for each address and for the process, and only the newest are kept. Further calls are only logged.
 
 export const PER_ADDRESS_MAX = 60
 export const PER_PROCESS_MAX = 600
 const WINDOW_MS = 60_000
 const KEPT_MAX = 10_000
-/** Records between two looks at how many there are. */
+/** The number of records after which old ones are deleted. */
 const TRIM_EVERY = 500
 
 export class AnonymousRecords {
@@ -77,7 +77,7 @@ export class AnonymousRecords {
     this.#writes = new GroupedWrites(store, (tx, rows) => insertRows(tx, 'anonymous_requests', rows))
   }
 
-  /** Resolves once the row can be read, or at once where it is one too many. */
+  /** Adds a record; resolves once it can be read, or at once if it exceeds the maximum. */
   async add(row: AnonymousRequestRow): Promise<void> {
     if (!this.#takes(row.address)) return
     await this.#writes.add({ ...row, path: withoutSecrets(row.path) })
@@ -107,7 +107,7 @@ interface Waiting<Row> {
 }
 
 /**
- * Writes rows by the group: those that come while one commit is on its way go together with the next. Commits are
+ * Writes rows in groups: rows that arrive during a commit are written together by the next one. Commits are
  * asynchronous, so a power failure may lose the last rows.
  */
 export class GroupedWrites<Row> {
@@ -124,7 +124,7 @@ export class GroupedWrites<Row> {
     this.#insert = insert
   }
 
-  /** Resolves once the row can be read. */
+  /** Adds a row; resolves once it can be read. */
   add(row: Row): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ row, resolve, reject })

@@ -1,9 +1,9 @@
-// Reads the audit log in order: calls by the time when they were answered, lines by the time when their chunk was sealed.
-// The order never changes, and nothing is added before a place that was read: a reader that goes on behind the last record
-// misses none and reads none twice.
+// Reads the audit log in order: calls by the time of their answer, lines by the time when their chunk was sealed. The
+// order never changes, and nothing is added before a position that was read: a reader that continues after the last
+// record misses none and reads none twice.
 //
-// A row gets its time at the beginning of the transaction that makes it. The log is therefore read up to a time before
-// which no transaction may still be under way: each ends sooner, by the timeouts of its statements.
+// A row gets its time at the start of the transaction that inserts it. The log is therefore read up to a time before
+// which no transaction may still be running: each ends sooner, by the timeouts of its statements.
 import { isDamaged } from '../blobs/blobs.ts'
 import { lineRequestId, parseLineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
@@ -15,9 +15,9 @@ import { type AuditPosition, type AuditWindow, LAST_OF_MS } from '../store/page.
 import type { HttpRequestRow } from '../store/schema.ts'
 import { withServerNames } from './read-line.ts'
 
-/** How old the last record that is read is at least. */
+/** The least age of the records that are read. */
 export const SETTLED_MS = 120_000
-/** Chunks that are read for a page. */
+/** The limit of chunks that are read for a page. */
 const CHUNKS_MAX = 16
 
 const POSITION = /^(\d{1,15})-(req_[0-9a-z]{26,33}|z)$/
@@ -28,32 +28,32 @@ export function positionText({ at, id }: AuditPosition): string {
   return `${at}-${id}`
 }
 
-/** Null where the text is no place of the log. */
+/** The position in a cursor; null for other text. */
 export function parsePosition(text: string): AuditPosition | null {
   const [, at, id] = POSITION.exec(text) ?? []
   return at === undefined || id === undefined ? null : { at: Number(at), id }
 }
 
-/** JSON without its last brace, to which the position is added, or the row of a call. */
+/** A record: the row of a call, or a line's JSON without its last brace, where the position is added. */
 type Entry = AuditPosition & ({ call: HttpRequestRow } | { line: Buffer })
 
 export interface AuditPage {
   entries: Entry[]
-  /** Where the next page goes on. */
+  /** The position after which the next page begins. */
   next: AuditPosition
   hasMore: boolean
 }
 
 interface AuditOrder {
-  /** Null: of all projects. */
+  /** The project of the records; null: all projects. */
   project_id: string | null
   after: AuditPosition
   limit: number
-  /** Names the servers in the records of lines; null for operators, who also read addresses. */
+  /** The models that name the servers in records of lines; null for operators, who also read addresses. */
   models: ReadonlyMap<string, Model> | null
 }
 
-/** A page may be short, or empty, while there is more. */
+/** A page of the audit log, which may be short or empty although more records follow. */
 export async function readAuditLog(
   ports: ReadPorts,
   { project_id, after, limit, models }: AuditOrder,
@@ -62,7 +62,7 @@ export async function readAuditLog(
   const window = (rows: number): AuditWindow => ({ project_id, after, until, limit: rows })
   const calls = await listAnsweredCalls(ports.db, window(limit))
   const chunks = await listSealedChunks(ports.db, window(CHUNKS_MAX))
-  // What is behind the end of one of the two windows may come after rows that the window lacks.
+  // Each window of rows is complete only up to its own end.
   const ends = [calls.end, chunks.end].filter((end) => end !== null).sort(inOrder)
   const [end] = ends
   const rows = [
@@ -82,7 +82,7 @@ export async function readAuditLog(
   const last = entries.at(-1)
   if (end === undefined) return { entries, next: last ?? after, hasMore: false }
   if (last && inOrder(last, end) >= 0) return pageOf(entries, true)
-  // The ID of another project's row is nobody's business, unless a single millisecond has more rows than a window.
+  // A position must not show the ID of another project's row, unless a single millisecond has more rows than a window.
   const isPassed = project_id === null || end.at - 1 <= Math.max(after.at, last?.at ?? 0)
   return { entries, next: isPassed ? end : { at: end.at - 1, id: LAST_OF_MS }, hasMore: true }
 }
@@ -95,7 +95,7 @@ function inOrder(a: AuditPosition, b: AuditPosition): number {
   return a.at - b.at || (a.id < b.id ? -1 : a.id > b.id ? 1 : 0)
 }
 
-/** The records of the chunk's lines behind `after`. Of a chunk that cannot be read, one record that says so. */
+/** The records of the chunk's lines after `after`. A chunk that cannot be read has one record with the error. */
 async function linesOf(
   ports: ReadPorts,
   chunk: SealedChunkRow,

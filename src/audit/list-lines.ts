@@ -28,14 +28,14 @@ import { readOwn, readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { FindLinesQuery, FoundLine, LineStatus, LineSummary, LinesQuery } from '../wire/batch-line.ts'
 
-/** Chunks that are read for one page; those whose input alone is read count by their bytes. */
+/** The limit of chunks read for one page; a chunk of which only the input is read counts by its bytes. */
 const CHUNKS_READ_MAX = 50
 
 interface LinesPage {
   lines: LineSummary[]
-  /** The `after` of the next page; null when nothing more can follow now. */
+  /** The `after` of the next page; null when no line can follow now. */
   next: number | null
-  /** Whether an index found them, which costs little however long the batch is. */
+  /** Whether the lines were found by an index, at a cost independent of the batch's size. */
   isIndexed?: true
 }
 
@@ -62,7 +62,7 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
     if (isSkipped) continue
     for await (const line of linesOfChunk(ports, batch, chunk, content, named, order)) {
       if (!matchesLine(line, order)) continue
-      // One more than asked for tells whether there is more.
+      // An additional line shows that there are more.
       if (lines.length === order.limit) return { lines, next: lines.at(-1)?.line ?? order.after }
       lines.push(line)
     }
@@ -70,7 +70,7 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
   return { lines, next: null }
 }
 
-/** The lines with the custom_id by the index of the input; undefined where there is none. */
+/** The lines with the custom_id by the input's index; undefined without an index. */
 async function indexedLines(
   { db, sealed, now }: ReadPorts,
   batch: BatchRow,
@@ -83,7 +83,7 @@ async function indexedLines(
   try {
     return (await linesInIndex(index.bytes, custom_id, read)).filter((line) => line > after)
   } catch (error) {
-    // The input itself tells it too.
+    // The input itself replaces a damaged index.
     if (isDamaged(error)) return undefined
     throw error
   }
@@ -106,7 +106,7 @@ async function linesAt(
   return lines
 }
 
-/** Batches and lines that are looked through for one page. */
+/** The limits of batches and lines that are searched for one page. */
 const BATCHES_PER_SEARCH = 20
 const LINES_PER_SEARCH = 200_000
 
@@ -117,7 +117,7 @@ interface FindPage {
   behind: string | undefined
 }
 
-/** The lines with such a custom_id of all batches of a project, the newest batch first; `behind`: a request ID. */
+/** The lines with a custom_id in all batches of a project, the newest batch first; `behind` is a request ID. */
 export async function findLines(
   ports: ReadPorts,
   project_id: string,
@@ -148,7 +148,7 @@ export async function findLines(
   return { lines, next: isLast ? null : lineRequestId(batches.at(-1)?.id ?? '', LINE_NUMBER_MAX) }
 }
 
-/** A chunk that is sealed while it is read takes its journals with it: the rest is then in its blobs. */
+/** The lines of a chunk. A chunk that is sealed meanwhile loses its journals: the rest is then in its blobs. */
 async function* linesOfChunk(
   ports: ReadPorts,
   batch: BatchRow,
@@ -158,7 +158,7 @@ async function* linesOfChunk(
   order: Order,
 ): AsyncGenerator<LineSummary, void, undefined> {
   const { status } = order
-  // An error can only be that of a failed line.
+  // Only failed lines have an error.
   const wanted = order.code !== undefined || order.message !== undefined ? 'failed' : status
   let after = order.after
   try {
@@ -176,7 +176,7 @@ async function* linesOfChunk(
 }
 
 function mayMatch(chunk: ChunkRow, { status, code, message, model }: Order): boolean {
-  // Once it was parked, its model is only that of the lines that were left.
+  // After a parking, the chunk's model is that of its unfinished lines only.
   if (model !== undefined && chunk.model !== null && chunk.model !== model && chunk.epoch <= 1) return false
   if (code !== undefined || message !== undefined || status === 'failed') return chunk.failed > 0
   if (status === 'completed') return chunk.completed > 0
@@ -199,21 +199,21 @@ export function matchesLine(line: LineSummary, filter: LineFilter): boolean {
   )
 }
 
-// The lines of one chunk as a list shows them: finished ones by their audit records, the rest by the input. Only what
-// is asked for is read: whether a line failed stands in the chunk's index.
+// The lines of one chunk as lists show them: finished lines by their audit records, the others by the input. Only the
+// necessary parts are read: the chunk's index shows whether a line failed.
 
-/** Lines that are read at a time: other calls do not wait for long. */
+/** The number of lines that are read at a time, so that other calls do not wait long. */
 const WINDOW_LINES = 50
 
 interface Wanted {
-  /** Lines with higher numbers. */
+  /** The line number after which lines are listed. */
   after: number
   status: LineStatus | undefined
-  /** These alone; without it, all. */
+  /** The numbers of the listed lines; absent: all. */
   named?: ReadonlySet<number> | undefined
 }
 
-/** In order. `content` is the batch's input; without it pending lines are left out. */
+/** Summaries in line order. `content` is the batch's input; without it pending lines are omitted. */
 export async function* chunkSummaries(
   ports: ReadPorts,
   batch: BatchRow,
@@ -238,12 +238,12 @@ export async function* chunkSummaries(
     yield* await summariesOf(ports.sealed, batch, places.slice(at, at + WINDOW_LINES))
 }
 
-/** JSON may write any of these as two characters, even where it need not. */
+/** Characters that JSON may write as two characters, even where it need not. */
 const SHORT_ESCAPES = /["\\/\p{Cc}]/u
 
 /**
- * The lines of a chunk whose custom_id contains the text, by their input; undefined where that does not tell. Most
- * chunks do not have the text anywhere, which their bytes tell without being read as JSON.
+ * The lines of a chunk whose custom_id contains the text, by their input; undefined if it does not show that. Most
+ * chunks lack the text, as their bytes show without being read as JSON.
  */
 async function linesNamed(
   ports: ReadPorts,
@@ -253,7 +253,7 @@ async function linesNamed(
 ): Promise<Set<number> | undefined> {
   if (!text) return undefined
   const bytes = await inputOfChunk(ports, content, chunk).catch((error: unknown) => {
-    // The records of finished lines tell it too.
+    // The records of finished lines replace a damaged input.
     if (isDamaged(error)) return undefined
     throw error
   })
@@ -281,7 +281,7 @@ async function summariesOf(
   )
 }
 
-/** `record`: a line of an audit blob (results/line-record.ts). */
+/** The summary of a finished line; `record` is a line of an audit blob (results/line-record.ts). */
 export function summaryOfRecord(record: Record<string, unknown>): LineSummary {
   const text = (value: unknown): string | null => (typeof value === 'string' ? value : null)
   const attempts: unknown[] = Array.isArray(record.attempts) ? record.attempts : []
@@ -309,7 +309,7 @@ export function summaryOfRecord(record: Record<string, unknown>): LineSummary {
 
 const scanner = new LineScanner({ validated: true })
 
-/** The summary of a line that has not finished, by its bytes in the input. */
+/** The summary of an unfinished line, by its bytes in the input. */
 export function pendingSummary(batch: BatchRow, { line, bytes }: InputLine): LineSummary {
   const scanned = scanner.scan(bytes, 0, bytes.length)
   const metadata: Record<string, string> = batch.metadata === null ? {} : JSON.parse(batch.metadata)

@@ -16,8 +16,8 @@ import type { LineRecord, RequestStatus } from '../wire/request-record.ts'
 import { pendingSummary, summaryOfRecord } from './list-lines.ts'
 
 /**
- * The JSON of a BatchLine; undefined when the batch has no such line, or has not been planned yet. `showInput`:
- * whether the caller may read input files. `models` name the servers; null for operators, who also read addresses.
+ * The JSON of a BatchLine; undefined when the batch has no such line, or has not been planned yet. `showInput`: whether
+ * the caller may read input files. `models` name the servers; null for operators, who also read addresses.
  */
 export async function readLine(
   ports: ReadPorts,
@@ -39,7 +39,7 @@ export async function readLine(
   const shown = `${JSON.stringify(summary).slice(0, -1)},"input":`
   const head = [Buffer.from(shown), (showInput && input) || NULL, Buffer.from(',"result":')]
   const tail = [Buffer.from(',"record":'), record ?? NULL, Buffer.from('}')]
-  // A result ends with a line break, which JSON allows there.
+  // The line break at the end of a result is whitespace in JSON.
   return around(ports.sealed, Buffer.concat(head), found?.result ?? null, Buffer.concat(tail))
 }
 
@@ -52,7 +52,7 @@ async function inputLine(
   try {
     return (await inputLines(ports, content, chunk)).find(({ line }) => line === wanted)?.bytes
   } catch (error) {
-    // It may have been deleted just now; the rest can still be read.
+    // The input may have been deleted just now; the rest can still be read.
     if (!isDamaged(error)) throw error
     return undefined
   }
@@ -71,7 +71,7 @@ export async function readInput(
   return chunk && (await inputLine(ports, chunk, content, line))
 }
 
-/** `null` where there is no stored text. */
+/** A record with stored text between `head` and `tail`, or `null` without it. */
 function around(sealed: SealedBlobs, head: Buffer, stored: Span | null, tail: Buffer): LineRecordText {
   const size = stored === null ? NULL.length : stored.range.end - stored.range.start
   const text = (async function* () {
@@ -87,13 +87,13 @@ function around(sealed: SealedBlobs, head: Buffer, stored: Span | null, tail: Bu
 // chunk's audit blob (or, while it is open, its journals) has the record. The record is put together from stored
 // bytes: a response is as large as a server made it, and is streamed.
 
-/** A JSON object of `bytes` bytes. */
+/** The text of a JSON object with `bytes` bytes. */
 export interface LineRecordText {
   bytes: number
   text: AsyncIterable<Buffer>
 }
 
-/** The codes of lines that were not wanted any more, or came too late; others failed. */
+/** The statuses of lines by error code, for lines that were cancelled or expired; other errors mean `failed`. */
 const STATUS_OF_CODE: Readonly<Record<string, RequestStatus>> = {
   batch_cancelled: 'cancelled',
   request_cancelled: 'cancelled',
@@ -101,7 +101,7 @@ const STATUS_OF_CODE: Readonly<Record<string, RequestStatus>> = {
   batch_expired: 'expired',
 }
 
-/** The text before the response in a result line: no string of JSON has a quote that is not escaped. */
+/** The text before the response in a result line: within a JSON string, quotes are escaped. */
 const BEFORE_RESPONSE = ',"response":'
 const SEARCHED_BYTES = 4096
 
@@ -127,7 +127,7 @@ export async function readLineRecord(
   return around(sealed, head, response, Buffer.from('}'))
 }
 
-/** Whether the line has ended; also where there is no such line. */
+/** Whether the line has ended, or does not exist. */
 export async function hasEnded(ports: ReadPorts, batch_id: string, line: number): Promise<boolean> {
   const chunk = await readChunkOfLine(ports.db, batch_id, line)
   if (!chunk || chunk.state === 'sealed') return true
@@ -154,13 +154,13 @@ export async function readPendingRecord(
   }
 }
 
-/** The fields that the records of all lines share that have not ended. */
+/** The fields that the records of all unfinished lines share. */
 export const PENDING_LINE = {
   ...{ object: 'request' as const, kind: 'line' as const, status_code: null, attempts: [], usage: null },
   ...{ cost_usd: 0, error: null, response: null },
 }
 
-/** A stored record, without the line break behind it. */
+/** Reads a stored record, without its line break. */
 async function readRecord(
   sealed: SealedBlobs,
   { project_id, blob, range }: Span,
@@ -184,10 +184,10 @@ async function responseIn(sealed: SealedBlobs, { project_id, blob, range }: Span
   }
 }
 
-// Callers read the names of model servers in records, not their addresses: a name that is made of an address, and a
-// server that is no longer configured, are numbered.
+// Callers read the names of model servers in records, not their addresses: a name made from an address, and a server
+// that is no longer configured, are numbered.
 
-/** `record`: JSON of a line's audit record. */
+/** Replaces server names; `record` is the JSON of a line's audit record. */
 export function withServerNames(record: Buffer, models: ReadonlyMap<string, Model>): Buffer {
   const { attempts, ...rest }: { attempts: { upstream: string }[]; upstream?: string } = JSON.parse(
     record.toString('utf8'),

@@ -83,7 +83,7 @@ export class ApiMaintenance {
   async #run(): Promise<void> {
     const { store, sealed } = this.#options
     const { clock } = store
-    await this.#setBack.look({ store, clock })
+    await this.#setBack.check({ store, clock })
     // No worker can claim chunks that a stray lease holds.
     await this.#leases.releaseStrays()
     if (await hasWorker(store.read)) {

@@ -177,7 +177,7 @@ export function makeReloadable(
     },
     async maintenance() {
       discovery.tick()
-      const pulledBack = await setBack.look({ store, clock })
+      const pulledBack = await setBack.check({ store, clock })
       if (pulledBack > 0)
         log.warn({ times: pulledBack }, 'the clock was set back; stored times that lay too far ahead are due')
       const { rescued } = await runMaintenance({ store, sealed, clock })

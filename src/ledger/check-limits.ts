@@ -36,7 +36,7 @@ export interface LimitProjection extends Counter {
   exceeds: boolean
 }
 
-/** Throws usage_limit_exceeded for a batch that may exceed the cap of a `block` limit. */
+/** Checks the caps of a new batch. Throws usage_limit_exceeded if it may exceed the cap of a `block` limit. */
 export async function admit(
   tx: Writer,
   project_id: string,
@@ -72,7 +72,7 @@ export async function projectLimits(
   return await limitProjections(db, project_id, limits, projection, now)
 }
 
-/** Call it after the batch was inserted: from then on the batch counts as open. */
+/** Records the projected spend of a batch after its insertion: from then on it counts as open. */
 export async function recordProjectedSpend(
   tx: Writer,
   { id, project_id }: { id: string; project_id: string },
@@ -86,7 +86,7 @@ export async function recordProjectedSpend(
   )
 }
 
-/** Reads projected spend before spend: an amount that is settled in between is counted twice, never missed. */
+/** Reads projected spend before spend: an amount that is settled in between counts twice, never zero times. */
 async function limitProjections(
   db: Reader,
   project_id: string,
@@ -119,33 +119,33 @@ async function limitProjections(
 
 /** Lines of one model for one entity. */
 interface ProjectedGroup {
-  /** Null where the lines name no model. */
+  /** The model that the lines name; null without one. */
   model: string | null
   entity: string | null
   lines: number
-  /** Estimated with `bytes_per_token`. */
+  /** Input tokens estimated with `bytes_per_token`. */
   input_tokens: number
   bytes_per_token: number
   output_tokens_max: number
-  /** Projected. */
+  /** The projected spend. */
   spend: Spend
-  /** False: the model has no price, or there is no such model, so these lines cost nothing. */
+  /** Whether the model exists and has a price; without one, the lines cost nothing. */
   priced: boolean
 }
 
 export interface BatchProjection {
   groups: readonly ProjectedGroup[]
   key_id: string
-  /** Whose spend the lines are, as far as their entities are known. */
+  /** The owners of the lines' spend, as far as their entities are known. */
   payers: readonly Payer[]
   byAccount: ReadonlyMap<string, Spend>
   total: Spend
   lines: number
-  /** The beginnings that its prompts have in common. */
+  /** The shared beginnings of the batch's prompts. */
   sharing?: Sharing | undefined
 }
 
-/** Columns of a batch: its key, the entity of lines that name none, and how often answers are asked for again. */
+/** Columns of a batch for projections: its key, the entity of lines without one, and its reask setting. */
 export type ProjectionTerms = Pick<BatchRow, 'key_id'> &
   Partial<Pick<BatchRow, 'metadata' | 'header_entity' | 'reask'>>
 
@@ -157,7 +157,7 @@ export function projectBatch(
   const fallback = entityOf(null, JSON.parse(metadata ?? '{}'), header_entity)
   const reask = readReask(json)
   const named = index.groups.map((sums) => projectGroup(sums, sums.entity ?? fallback, models, reask))
-  // The index limits its number of entities; the entities of these lines are known when they are reserved.
+  // The index limits its number of entities; the entities of the rest are known when the lines are reserved.
   const rest = index.unattributed.map((sums) => projectGroup(sums, null, models, reask))
   const groups = [...named, ...rest]
   const byAccount = new Map<string, Spend>()

@@ -20,25 +20,25 @@ import { spentByEntities, spentByKeys } from '../store/usage.ts'
 /** The account that a limit counts for a spender. */
 interface Counted {
   limit: LimitRow
-  /** An entity; WHOLE_PROJECT for a limit that is on none. */
+  /** An entity; WHOLE_PROJECT for a limit without an entity. */
   spender: string
   account: string
 }
 
 export interface Counter extends Counted {
   window: Period
-  /** In the limit's unit: nano-dollars, tokens or lines. */
+  /** The spend in the limit's unit: nano-dollars, tokens or lines. */
   spent: number
 }
 
-/** By account. */
+/** Spend by account. */
 export type Spending = ReadonlyMap<string, Spend>
 
 export function spendingOf(spending: Spending, { limit, account }: Counted): number {
   return counted(spending.get(account) ?? NO_SPEND, limit.metric)
 }
 
-/** One for each limit and each spender of it among those who pay. */
+/** An entry for each limit and each spender of it among the payers. */
 export function countedBy(limits: readonly LimitRow[], payers: Iterable<Payer>): Counted[] {
   const list = [...payers]
   return limits.flatMap((limit) => {
@@ -69,7 +69,7 @@ export async function readCounters(
   return counters
 }
 
-/** Reads what entities or keys have spent only where it counts. */
+/** Reads the spend of entities or keys, only if a limit counts it. */
 export async function readSpending(
   all: readonly Counted[],
   ofEntities: (names: string[]) => Promise<EntitySpend[]>,
@@ -85,7 +85,7 @@ export async function readSpending(
   return spending
 }
 
-/** By what the limits on these lines are looked up. */
+/** The subjects by which limits on these lines are found. */
 export function limitSubjects(payers: Iterable<Payer>): Omit<LimitQuery, 'project_id' | 'action'> {
   const list = [...payers]
   const named = <T>(names: readonly (T | null)[]): T[] => [...new Set(names)].filter((name) => name !== null)

@@ -7,12 +7,12 @@ import { WHOLE_PROJECT, WINDOWS } from '../domain/limit.ts'
 import { usd } from '../domain/money.ts'
 import type { Counter } from './counters.ts'
 
-/** A nano-dollar has nine decimals. */
+/** The decimals of a nano-dollar in USD. */
 const USD_DIGITS_MAX = 9
 
 /**
- * A line that is not sent, or not again. `projected` is its projected spend, in the limit's unit; `wasSent`: it had attempts
- * that no server answered.
+ * The error of a line that is not sent, or not again. `projected`: its projected spend, in the limit's unit; `wasSent`:
+ * it had attempts that no server answered.
  */
 export function lineLimitError(
   counter: Counter,
@@ -27,7 +27,7 @@ export function lineLimitError(
   )
 }
 
-/** A batch that is not created. `projected` is its projected spend, `projectedOpen` that of the project's open batches. */
+/** The error of a batch that is not created, with its `projected` spend and that of the project's open batches. */
 export function batchLimitError(
   counter: Counter,
   { projected, projectedOpen }: { projected: number; projectedOpen: number },
@@ -43,7 +43,7 @@ export function batchLimitError(
   )
 }
 
-/** The language that a batch's row names; English where it names none. */
+/** The language in a batch's row; English by default. */
 export function languageOf(text: string | null): Language {
   return LANGUAGES.find((language) => language === text) ?? 'en'
 }
@@ -97,7 +97,7 @@ function format(
   return String(compiled.format(values))
 }
 
-/** Cached: creating a formatter is slow, and one cap may end a million lines. */
+/** Formatters by language: creating one is slow, and one cap may end a million lines. */
 const known = new Map<Language, { dollars: Intl.NumberFormat; date: Intl.DateTimeFormat }>()
 
 function formatters(language: Language) {
@@ -126,13 +126,13 @@ function formatters(language: Language) {
  * The texts of limit errors in every language, as ICU messages. Amounts are formatted before they are inserted.
  */
 interface LimitMessages {
-  /** At creation: the batch may exceed the cap. */
+  /** The text at creation: the batch may exceed the cap. */
   would_exceed: string
-  /** During a run: the line may exceed the cap. */
+  /** The text during a run: the line may exceed the cap. */
   reached: string
-  /** Whose spending counts, as the other texts say it. */
+  /** The owner of the spend, for insertion into the other texts. */
   owner: string
-  /** Appends the description of the limit to the message. */
+  /** The message with the limit's description appended. */
   described: string
   tokens: string
   requests: string

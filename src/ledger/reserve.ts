@@ -25,13 +25,13 @@ import {
 import { type Crossing, recordCrossings } from './settle.ts'
 
 export interface ReserveLine extends Candidate {
-  /** Its projected spend is part of the chunk's reservation already. */
+  /** Whether the chunk's reservation includes the line's projected spend already. */
   isReserved: boolean
 }
 
 interface ReserveRequest {
   claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id' | 'key_id'>
-  /** In order of preference. */
+  /** The lines in order of preference. */
   lines: readonly ReserveLine[]
 }
 
@@ -42,11 +42,11 @@ export interface Reservation extends Pick<Allocation, 'allowed' | 'refused' | 'w
   isReserved: boolean
   /** The UTC day whose windows were checked. */
   day: number
-  /** Caps that were found reached for the first time. */
+  /** Caps that were reached for the first time. */
   crossings: Crossing[]
 }
 
-/** Null when the lease was lost: then nothing is reserved. */
+/** Reserves the lines' projected costs; null when the lease was lost: then nothing is reserved. */
 export async function reserve(tx: Writer, order: ReserveRequest, now: number): Promise<Reservation | null> {
   const { claim, lines } = order
   if (!(await hasLease(tx, claim))) return null
@@ -66,7 +66,7 @@ export async function reserve(tx: Writer, order: ReserveRequest, now: number): P
   return { allowed, refused, waiting, isReserved, capped, day: dayOf(now), crossings }
 }
 
-/** Reads reservations before spend: an amount that is settled in between is counted twice, never missed. */
+/** Reads reservations before spend: an amount that is settled in between counts twice, never zero times. */
 async function readUsage(
   db: Reader,
   project_id: string,
@@ -102,7 +102,7 @@ export async function overcommittedLimits(
 
 type Paid = Pick<Candidate, 'entity' | 'model'>
 
-/** The payers of lines of one batch, each once. */
+/** The distinct payers of lines of one batch. */
 function payersOf(lines: readonly Paid[], key_id: string): Map<string, Payer> {
   return new Map(lines.map(({ entity, model }) => [payerKey({ entity, model }), { entity, model, key_id }]))
 }
@@ -116,7 +116,7 @@ function without(reserved: Spending, lines: readonly ReserveLine[], key_id: stri
   return rest
 }
 
-/** Changes the chunk's reservation by the difference between what these lines had reserved and what they reserve now. */
+/** Changes the chunk's reservation by the difference between the lines' old and new reservations. */
 async function changeReservations(
   tx: Writer,
   { claim, lines }: ReserveRequest,
@@ -140,17 +140,17 @@ async function changeReservations(
 }
 
 /**
- * Decides which lines of a chunk may be sent under the limits that match them. A line may be sent if its projected
- * cost, the spend and all reservations together stay within the cap. A line is refused if its projected cost and the
- * spend alone exceed the cap. A line that only reservations keep out waits, since reservations are seldom used up.
+ * A line that asks for a reservation. It may be sent if its projected cost, the spend and all reservations together
+ * stay within each matching cap. It is blocked if its projected cost and the spend alone exceed a cap. A line that only
+ * reservations keep out waits, since reservations are seldom used up.
  */
 export interface Candidate {
-  /** Its place in the chunk. */
+  /** The position in the chunk. */
   position: number
   entity: string | null
   model: string | null
   projected: Spend
-  /** It was sent already, so it gets a reservation in any case. */
+  /** Whether the line was sent already, so that it gets a reservation in any case. */
   isSent: boolean
 }
 
@@ -160,17 +160,17 @@ export interface LimitUsage extends Counter {
 }
 
 interface Allocation {
-  /** Positions that may be sent, including those that were sent already. */
+  /** Positions of lines that may be sent, including those that were sent already. */
   allowed: number[]
-  /** Positions that a cap refuses, and its limit. */
+  /** Positions of blocked lines, and the limit that blocks each. */
   refused: Map<number, LimitUsage>
-  /** Positions that may be allowed later. */
+  /** Positions of lines that may be allowed later. */
   waiting: number[]
 }
 
 /**
- * Allows lines of one batch in the given order, and adds their projected spend to `reserved` of the usages. `key_id`: that
- * of the batch.
+ * Allows lines of one batch in the given order, and adds their projected spend to `reserved` of the usages. `key_id` is
+ * that of the batch.
  */
 export function allocateLines(
   candidates: readonly Candidate[],
@@ -202,7 +202,7 @@ function isWithinCap({ limit, spent }: LimitUsage, projected: Spend, reserved: n
   return units === 0 || spent + reserved + units <= limit.amount
 }
 
-/** The usages that count a line. */
+/** A function that returns the usages which count a line. */
 function byPayer(usages: readonly LimitUsage[], key_id: string): (line: Paid) => readonly LimitUsage[] {
   const byAccount = Map.groupBy(usages, (usage) => usage.account)
   const known = new Map<string, readonly LimitUsage[]>()

@@ -21,13 +21,13 @@ import type { Tally } from './tally.ts'
 /** The lines of one chunk that one commit records. */
 export interface Settlement extends Pick<ChunkRow, 'project_id' | 'key_id' | 'batch_id' | 'idx'> {
   tallies: readonly Tally[]
-  /** Whether these are the chunk's last lines: then its reservations are deleted. */
+  /** Whether these are the chunk's last lines, so that its reservations are deleted. */
   last: boolean
-  /** Whether the chunk may have reservations; it has none where no limit matches. */
+  /** Whether the chunk may have reservations, which it lacks if no limit matches. */
   hasReservations: boolean
 }
 
-/** Enters the settlements and returns the thresholds of limits that they crossed. */
+/** Settles lines and returns the thresholds of limits that they crossed. */
 export async function settle(
   tx: Writer,
   settlements: readonly Settlement[],
@@ -78,7 +78,7 @@ function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
   )
 }
 
-/** Sums are negative where charges are reversed. */
+/** The rows of projects' spend by day; sums are negative where charges are reversed. */
 function projectRows(settlements: readonly Settlement[]): ProjectDayRow[] {
   return summed(
     settlements,
@@ -91,7 +91,7 @@ function spentBy({ cost_nanos, total_tokens: tokens, requests }: Tally) {
   return { cost_nanos, tokens, requests }
 }
 
-/** By key, so that two workers that change the same rows do not deadlock. */
+/** The rows by key, an order in which two workers that change the same rows do not deadlock. */
 function inOrder<Row>(rows: ReadonlyMap<string, Row>): Row[] {
   return [...rows].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row)
 }
@@ -126,7 +126,7 @@ function spendByPayer<Part extends Pick<Tally, 'entity' | 'model'>>(
   return inOrder(rows).filter((row) => !isZero(row))
 }
 
-/** The sums of spend by model, and by named entity and model, as the projected spend of a batch is kept. */
+/** The sums of spend by model, and by named entity and model, in the form of a batch's projected spend. */
 export function projectedByPayer<Part extends Pick<Tally, 'entity' | 'model'>>(
   parts: readonly Part[],
   spendOf: (part: Part) => Spend,
@@ -134,7 +134,7 @@ export function projectedByPayer<Part extends Pick<Tally, 'entity' | 'model'>>(
   return spendByPayer(parts, (entity) => (entity === null ? [''] : ['', entity]), spendOf)
 }
 
-/** Takes finished lines of a batch out of what it may still cost. The batch's row is locked, so that two commits do not deadlock. */
+/** Subtracts finished lines from their batch's projected spend; its row is locked, so that no commits deadlock. */
 export async function releaseProjectedSpend(
   tx: Writer,
   batch_id: string,
@@ -156,7 +156,7 @@ async function releaseReservations(tx: Writer, settlement: Settlement): Promise<
     await reduceReservation(tx, { ...settlement, entity, model }, spend)
 }
 
-/** `limited`: the projects that have limits. */
+/** The crossed thresholds; `limited`: the projects that have limits. */
 async function crossings(
   tx: Writer,
   settlements: readonly Settlement[],
@@ -187,7 +187,7 @@ async function crossings(
 
 /** A threshold that was reached for the first time. */
 export interface Crossing extends Counter {
-  /** A fraction of the cap; 1 when the cap is reached. */
+  /** The threshold as a fraction of the cap; 1 when the cap is reached. */
   threshold: number
 }
 
@@ -202,7 +202,7 @@ async function recordThresholds(tx: Writer, counters: readonly Counter[], now: n
   return crossed
 }
 
-/** Records that these thresholds were reached, whatever the counter is, and returns the new ones. */
+/** Records that these thresholds were reached, whatever the counters, and returns the new ones. */
 export async function recordCrossings(
   tx: Writer,
   counter: Counter,

@@ -8,14 +8,14 @@ import { addInPlace, NO_SPEND, negative, type Spend, sumOf } from '../domain/mon
 /** The facts of a finished line that the ledger needs. */
 export interface EndedLine extends SummedLine {
   /**
-   * The UTC day to which the line is charged: the one under whose limits it was reserved, or else the one on which it
-   * ended. A clock that is set, in either direction, therefore moves no charge into a window that was not checked.
+   * The UTC day to which the line is charged: that of the limits under which it was reserved, or else that of its end.
+   * A clock that is set, in either direction, therefore moves no charge into a window that was not checked.
    */
   day: number
   model: string | null
   entity: string | null
   projected: Spend
-  /** Whether that is part of its chunk's reservation. */
+  /** Whether the chunk's reservation includes the line's projected spend. */
   isReserved: boolean
 }
 
@@ -27,7 +27,7 @@ export function addSums(a: LineSums, b: LineSums): LineSums {
   return recordOf(LINE_SUM_NAMES, (name) => sumOf(a[name], b[name]))
 }
 
-/** Lines that share day, entity and model. */
+/** The sums of lines that share day, entity and model. */
 export interface Tally extends TallyKey, LineSums {
   projected: Spend
   reserved: Spend

@@ -55,8 +55,8 @@ for (const [name, ahead_ms] of [
     await addToTimes(store, clock.now(), ahead_ms)
 
     const setBack = new ClockSetBack()
-    assert.ok((await setBack.look(world)) > 0, 'the first look is that of a process that starts')
-    assert.equal(await setBack.look(world), 0)
+    assert.ok((await setBack.check(world)) > 0, 'the first look is that of a process that starts')
+    assert.equal(await setBack.check(world), 0)
 
     await clock.advance(LEASE_MS)
     assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx)), [gone])
@@ -77,13 +77,13 @@ test('a process notices that its clock is set back, by more than clocks are corr
   const setBack = new ClockSetBack()
   let skew_ms = 3 * HOUR_MS
   const skewed = { ...clock, now: () => clock.now() + skew_ms }
-  await setBack.look({ store, clock: skewed })
+  await setBack.check({ store, clock: skewed })
   await store.write((tx) => openSession(tx, LEASE_MS, clock.now()))
   await addToTimes(store, clock.now(), skew_ms)
   skew_ms -= 500
-  assert.equal(await setBack.look({ store, clock: skewed }), 0)
+  assert.equal(await setBack.check({ store, clock: skewed }), 0)
   skew_ms = 0
-  assert.equal(await setBack.look({ store, clock: skewed }), 1)
+  assert.equal(await setBack.check({ store, clock: skewed }), 1)
 })
 
 /** What the database has for times, as if the clock had been that much ahead when they were stored. */

@@ -24,15 +24,15 @@ const ROWS_AT_ONCE = 500
 
 type MaintenanceDeps = Pick<Ports, 'store' | 'sealed' | 'clock'>
 
-/** How far a clock may run back without anything being timed wrongly. */
+/** The time by which the clock may run back without wrong timing. */
 const SET_BACK_MS_MIN = 1_000
 
-/** Notices that the clock was set back, in this process or while it did not run. */
+/** Detects that the clock was set back, in this process or while it did not run. */
 export class ClockSetBack {
   #seen = Number.POSITIVE_INFINITY
 
-  /** To be called now and then. Returns how many stored times lay too far ahead (store/shared-clock.ts). */
-  async look({ store, clock }: Pick<MaintenanceDeps, 'store' | 'clock'>): Promise<number> {
+  /** Checks the clock. Returns the number of stored times that lay too far ahead (store/shared-clock.ts). */
+  async check({ store, clock }: Pick<MaintenanceDeps, 'store' | 'clock'>): Promise<number> {
     const now = clock.now()
     const isBack = now < this.#seen - SET_BACK_MS_MIN
     this.#seen = now
@@ -41,7 +41,7 @@ export class ClockSetBack {
 }
 
 interface MaintenanceReport {
-  /** Worker sessions that expired. */
+  /** IDs of worker sessions that expired. */
   rescued: string[]
 }
 
@@ -66,7 +66,7 @@ export async function runMaintenance({ store, sealed, clock }: MaintenanceDeps):
   return { rescued }
 }
 
-/** Removes the bytes of blobs whose keys were destroyed. */
+/** Deletes the bytes of blobs whose keys were destroyed. */
 export async function deletePendingBlobs(store: Store, sealed: SealedBlobs): Promise<void> {
   for (;;) {
     const keys = await listPendingDeletion(store.read, BLOBS_AT_ONCE_MAX)
@@ -81,13 +81,13 @@ export async function deleteOldCalls(store: Store, before: number): Promise<void
   await untilFewer(ROWS_AT_ONCE, () => store.write((tx) => forgetHttpRequests(tx, before, ROWS_AT_ONCE)))
 }
 
-/** Removes the answers that were kept for idempotency keys and have expired. */
+/** Deletes the expired answers of idempotency keys. */
 export async function deleteExpiredIdempotencyKeys(store: Store, clock: Clock): Promise<void> {
   const now = clock.now()
   await untilFewer(ROWS_AT_ONCE, () => store.write((tx) => forgetIdempotencyKeys(tx, now, ROWS_AT_ONCE)))
 }
 
-/** Removes the rows of batches at batch APIs whose results are deleted here. */
+/** Deletes the rows of remote batches whose results are deleted here. */
 export async function deleteOldRemoteBatches(store: Store): Promise<void> {
   await untilFewer(ROWS_AT_ONCE, () => store.write((tx) => forgetRemoteBatches(tx, ROWS_AT_ONCE)))
 }

@@ -1,15 +1,15 @@
-// Finds orphans, the blobs that a crash has left without a row, and deletes them.
+// Finds orphans, blobs without a row after a crash, and deletes them.
 import type { Blobs, StoredBlob } from '../blobs/blobs.ts'
 import { knownBlobs } from '../store/blobs.ts'
 import { claimInterval } from '../store/database-properties.ts'
 import type { Ports, Reader } from '../store/store.ts'
 
-/** Longer than any upload or seal takes between its blob and its commit. */
+/** The age from which an unknown blob may be an orphan: an upload or seal commits its blobs sooner. */
 export const ORPHAN_AGE_MS = 60 * 60_000
-/** Blobs that are committed are no older, so what is about to be committed is never found to be unknown twice. */
+/** The age up to which a blob may be committed, so that no blob about to be committed is found unknown twice. */
 export const BLOB_FRESH_MS = 2 * 60_000
 const KEYS_AT_ONCE = 500
-/** The most suspects of one sweep; the next sweep goes on. */
+/** The limit of suspects of one sweep; the next sweep finds the others. */
 const SUSPECTS_MAX = 100_000
 
 interface SweepPorts extends Pick<Ports, 'store' | 'clock'> {
@@ -17,13 +17,13 @@ interface SweepPorts extends Pick<Ports, 'store' | 'clock'> {
 }
 
 export interface SweepPace {
-  /** How old a blob without a row is before it is suspected. */
+  /** The age in ms from which a blob without a row is a suspect. */
   orphanAgeMs: number
-  /** How often the store is looked through, by one worker for all. */
+  /** The interval in ms of sweeps, each by one worker. */
   everyMs: number
-  /** How often each worker asks whether it is the one. */
+  /** The interval in ms at which each worker tries to claim the sweep. */
   askEveryMs: number
-  /** Between the two looks at a blob: longer than a commit takes that is under way. */
+  /** The time in ms until a suspect is checked again: longer than a running commit takes. */
   secondLookMs: number
 }
 
@@ -40,15 +40,15 @@ export class OrphanSweep {
   #askAt = 0
   #suspects: { found: StoredBlob[]; checkAt: number } | null = null
 
-  /** Another pace is used where no commit can be under way, and in the simulation. */
+  /** `pace` differs where no commit can run, and in the simulation. */
   constructor(ports: SweepPorts, pace = PACE) {
     this.#ports = ports
     this.#pace = pace
   }
 
   /**
-   * To be called now and then. Of all workers that do, one at a time looks through the store. `began`: this
-   * one has begun to; `removed`: orphans that are gone now.
+   * Runs the next step of the sweep, when called regularly; one worker at a time reads the store. `began`: this worker
+   * has done so; `removed`: the number of deleted orphans.
    */
   async tick(): Promise<{ began: boolean; removed: number }> {
     const { store, blobs, clock } = this.#ports
@@ -59,7 +59,7 @@ export class OrphanSweep {
       this.#suspects = null
       return { began: false, removed: await removeUnknown(blobs, store.read, found) }
     }
-    // A clock that was ahead has asked for a time that is too late.
+    // A time set by a clock that was ahead does not count.
     const isEarly = now < this.#askAt && now >= this.#askAt - askEveryMs
     if (this.#suspects || isEarly) return { began: false, removed: 0 }
     this.#askAt = now + askEveryMs
@@ -76,8 +76,8 @@ export class OrphanSweep {
 }
 
 /**
- * Those of the blobs that the database does not know, or that it cannot open where `isOpenable` asks for that; only blobs
- * from before `before` (Unix ms).
+ * The blobs that the database does not know, or with `isOpenable` those that it cannot open; only blobs from before
+ * `before` (Unix ms).
  */
 export async function* unknownBlobs(
   db: Reader,
@@ -100,7 +100,7 @@ export async function* unknownBlobs(
   yield* await unknown()
 }
 
-/** Removes those of the blobs that the database does not know; returns how many. */
+/** Deletes the blobs that the database does not know; returns their number. */
 export async function removeUnknown(from: Blobs, ...asked: Parameters<typeof unknownBlobs>): Promise<number> {
   let removed = 0
   for await (const { key } of unknownBlobs(...asked)) {

@@ -1,8 +1,9 @@
 // Remote batches. The row of a remote batch is its durable intent: it is stored before anything is sent, under the
 // lease of the chunk whose lines it takes, and the worker that claims the chunk next continues from it. Its states and
-// transitions are in domain/batch.ts; each change here names the state that it starts from.  Until the remote batch has
-// ended, its chunk is parked. The reservation of its lines is kept meanwhile under an index that no chunk has, so that
-// releasing the reservations of the chunk does not affect it.
+// transitions are in domain/batch.ts; each change here names the state that it starts from.
+//
+// Until the remote batch has ended, its chunk is parked. Its reservation is kept meanwhile under an index that no chunk
+// has, so that releasing the reservations of the chunk does not affect it.
 import { sql } from 'kysely'
 import {
   assertRemoteTransition,
