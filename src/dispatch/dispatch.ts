@@ -219,8 +219,8 @@ export class Dispatch {
   }
 
   /**
-   * The first line of a run was sent, and its batch was queued. Usually the commit of the first finished lines says that
-   * the batch has begun; this does where no line finishes soon. After a crash before that, the line is sent again.
+   * Stores that a batch has begun of which a first line was sent. Usually the commit of the first finished lines says so;
+   * this does where no line finishes soon. After a crash before that, the line is sent again.
    */
   #begin(run: Run, waitMs = BEGUN_MS): void {
     const { store, clock } = this.#options
@@ -284,7 +284,10 @@ export class Dispatch {
     return waited
   }
 
-  /** To be called several times a second: batches may be cancelled, paused or resumed, inputs deleted, limits changed. */
+  /**
+   * Applies what callers have changed: batches cancelled, paused or resumed, inputs deleted, limits. To be called several
+   * times a second.
+   */
   async readStatuses(): Promise<void> {
     const { store, clock } = this.#options
     for (const run of [...this.runs.values()]) this.#parkIfWaiting(run)

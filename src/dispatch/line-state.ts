@@ -4,15 +4,15 @@
 export const LINE_STATES = [
   /** Waits for a check of the limits; every line begins here. */
   'unfunded',
-  /** Its batch or its model is paused. */
+  /** Belongs to a paused batch or model. */
   'paused',
-  /** In the queue of a lane, for a model server. */
+  /** Waits in the queue of a lane for a model server. */
   'unsent',
   /** Missed an answer, and waits for its next attempt. */
   'retrying',
   /** Waits for the end of an identical line. */
   'following',
-  /** Its answer is looked for among the results of an identical line. */
+  /** Waits for the search of its answer among the results of an identical line. */
   'searching',
   /** A model server has it, or its answer is being checked. */
   'in flight',

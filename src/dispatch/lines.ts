@@ -113,8 +113,8 @@ export class Lines {
   }
 
   /**
-   * Something was done with a line that its state does not allow, or its end could not be recorded: a mistake of this
-   * program. Its run is given up; the next worker that claims the chunk begins with what is committed.
+   * Gives up a run after a mistake of this program: a line was to change in a way that its state does not allow, or could
+   * not be recorded. The next worker that claims the chunk begins with what is committed.
    */
   broken(run: Run, error: unknown): void {
     const { batch_id: batch, idx: chunk } = run.claim
@@ -278,8 +278,8 @@ export class Lines {
   }
 
   /**
-   * `cancelled`: JSON of the numbers of lines that are not wanted any more; null: none. They end when they are placed; what is in
-   * flight may finish.
+   * Marks lines that a caller has cancelled, which end when they are placed; what is in flight may finish. `cancelled`:
+   * JSON of their numbers; null: none.
    */
   cancel(run: Run, cancelled: string | null): void {
     const numbers = new Set<number>(JSON.parse(cancelled ?? '[]'))

@@ -74,7 +74,7 @@ const RESERVED = 1
 const ALLOWED = 2
 /** An identical line's answer was looked for, and none was found: it is not looked for a second time. */
 export const SEARCHED = 4
-/** Its answer is not asked for again: it was in flight when the limits were checked. */
+/** The line is not asked again: it was in flight when the limits were checked. */
 export const LAST = 8
 /** A caller has cancelled it: it is sent no more. */
 export const CANCELLED = 16
@@ -111,7 +111,7 @@ export class Run {
   #stopped: RunStop | null = null
   #recorded: SentLine | null = null
   #phase: 'open' | 'parking' | 'closed' = 'open'
-  /** By entity and model, whose spend its lines are, and where that counts. */
+  /** The payers of its lines, by entity and model, and the accounts to which their spend counts. */
   readonly #payers = new Map<string, Paying>()
   /** The payer of the line that was asked about last: most chunks have one. */
   #lastPayer: Paying | null = null
@@ -119,7 +119,7 @@ export class Run {
   capped: readonly Capped[] = []
   /** The limits that its lines were last checked under. */
   limitsSeen: LimitsSeen = { version: 0, day: 0 }
-  /** By model, the prices at which its lines are projected. */
+  /** The prices at which its lines are projected, by model. */
   prices: ReadonlyMap<string, Price> = new Map()
   /** Whether its batch was paused when that was read last. */
   isPaused: boolean
@@ -394,7 +394,7 @@ export class Run {
     return models
   }
 
-  /** Where the end of a line is recorded; read before the next one. */
+  /** The line for the record of its end; one object for all lines of the run, to be read before the next call. */
   recorded(position: number): SentLine {
     const { batch, requestIdPrefix, results, bytes } = this
     const line = this.#lines[position]!

@@ -50,7 +50,7 @@ export class EndingBatches {
   readonly #options: EndingBatchesOptions
   readonly #abort = new AbortController()
   readonly #rounds = new Rounds(() => this.#closeAll())
-  /** By batch, the message of lines that expire. */
+  /** The messages of lines that expire, by batch. */
   #expired: ReadonlyMap<string, string> = new Map()
 
   constructor(options: EndingBatchesOptions) {

@@ -182,7 +182,7 @@ class LiveHours {
   add(upstreams: readonly Upstream[], now: number): NonNullable<WorkerReport['live_hours']> {
     const at = startOfHour(now)
     for (const server of new Set(upstreams.map((one) => (one instanceof ModelServer ? one.live : null)))) {
-      const left = server?.share.left ?? null
+      const left = server?.share.partForLines ?? null
       if (left === null) continue
       if (this.#hours.at(-1)?.at !== at) this.#hours.push({ at, sum: 0, readings: 0 })
       const hour = this.#hours.at(-1)!

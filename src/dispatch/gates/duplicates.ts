@@ -27,8 +27,8 @@ interface Group {
 }
 
 /**
- * What a line does whose turn it is: it is sent; it follows an identical one; its answer is looked for until the signal
- * aborts; or it shares an answer.
+ * The choices for a line whose turn it is: it is sent, follows an identical one, shares an answer, or has one searched for
+ * until the signal aborts.
  */
 type DuplicateTurn =
   | { kind: 'send' | 'follow' }
@@ -95,8 +95,8 @@ export class Duplicates {
   }
 
   /**
-   * A batch API has the line, or it missed an answer and is tried again: identical lines of its chunk follow it, so that
-   * its attempts count for all of them.
+   * Has identical lines of its chunk follow a line that a batch API has, or that is tried again, so that its attempts
+   * count for all of them.
    */
   lead(run: Run, position: number): void {
     const key = run.batch.dedupe === null ? null : requestKey(run, position)

@@ -43,8 +43,8 @@ export class Pauses {
   }
 
   /**
-   * To be called several times a second, with what was read of the batches of the runs. Returns the runs for whose lines
-   * something has changed.
+   * Applies what was read of the batches of the runs; to be called several times a second. Returns the runs for whose
+   * lines something has changed.
    */
   async refresh(runs: readonly Run[], batches: readonly BatchStatusRow[]): Promise<Run[]> {
     const isChanged = await this.#load()

@@ -48,7 +48,7 @@ interface Waiting extends CheckedAnswer {
 
 interface RunChecks {
   spent: { usedMs: number; checked: number }
-  /** By the text of the schema; the one that was used last at the end. */
+  /** Checks by the text of the schema; the one that was used last is at the end. */
   bySchema: Map<string, { check: AnswerCheck; waiting: Waiting[]; isBusy: boolean }>
   /** Answers that are being checked, by position. */
   waiting: Map<number, Waiting>

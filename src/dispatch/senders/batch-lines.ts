@@ -249,8 +249,8 @@ const DEPTH_MAX = 64 * 1024
 /** Bytes compared at once. */
 const BLOCK = 256
 /**
- * A prefix has a multiple of it: what the lines of one chunk share by chance, such as the first digit of their numbers,
- * keeps them apart from those of other chunks.
+ * The unit of the length of prefixes: bytes that the lines of one chunk share by chance, such as the first digit of their
+ * numbers, would keep them apart from those of other chunks.
  */
 const DEPTH_STEP = 128
 

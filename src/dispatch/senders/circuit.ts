@@ -57,8 +57,8 @@ export interface Ticket {
 }
 
 /**
- * `unreachable`: the request did not reach the server. `unavailable`: the server or a proxy answered that it takes
- * no requests.
+ * The kinds of misses. `unreachable`: the request did not reach the server. `unavailable`: the server or a proxy answered
+ * that it takes no requests.
  */
 export type Miss = 'unreachable' | 'unavailable' | 'failed' | 'throttled'
 
@@ -81,7 +81,7 @@ export class Circuit {
   #pauseMs = PAUSE_MS_MIN
   #timedProbe = false
   readonly #earlyProbes = new Set<string>()
-  /** By batch, the error of its last miss. */
+  /** The error of the last miss of each batch. */
   readonly #errors = new BoundedMap<string, FailureReason>(ERRORS_MAX)
 
   /** Whether it is open because of failures; a server that throttles is not down. */
@@ -113,7 +113,7 @@ export class Circuit {
     return { since: this.#missedSince, last: this.#lastMiss }
   }
 
-  /** By batch, the error of its last miss. */
+  /** The error of the last miss of each batch. */
   get errors(): ReadonlyMap<string, FailureReason> {
     return this.#errors
   }
@@ -198,8 +198,8 @@ export class Circuit {
   }
 
   /**
-   * True if the miss counts against the server. `pauseMs`: how long to send nothing, if the server asked for that or
-   * is full.
+   * Notes a miss; returns whether it counts against the server. `pauseMs`: how long to send nothing, if the server asked
+   * for that or is full.
    */
   onMissed(
     ticket: Ticket,

@@ -40,7 +40,7 @@ export class Lane {
   readonly #again: Entry[] = []
   readonly #failed: Entry[] = []
   /** Lines that a batch API left without an answer, for any other upstream. */
-  readonly #left: Entry[] = []
+  readonly #returned: Entry[] = []
   /** Whether the last line sent was one that had failed. */
   #sentFailed = false
   readonly #atRisk: ReadonlySet<string>
@@ -175,12 +175,12 @@ export class Lane {
     const { avoid = null } = tries ?? {}
     const entry = { run, position }
     if (avoid !== null && !(avoid instanceof ModelServer) && this.#route.serversBesides(avoid).length > 0)
-      this.#left.push(entry)
+      this.#returned.push(entry)
     else if (tries !== undefined && tries.count.failures > 0) this.#failed.push(entry)
     else this.#again.push(entry)
   }
 
-  /** To be called about once a second: servers that run on demand learn what waits for them. */
+  /** Tells servers that run on demand what waits for them; to be called about once a second. */
   updateServers(): void {
     if (this.#route.servers.every(({ onDemand }) => onDemand === null)) return
     const load = this.#load()
@@ -192,14 +192,14 @@ export class Lane {
   /** The servers that lines may be sent to, or could be if they were up. */
   #wanted({ atRisk }: ServerLoad): readonly ModelServer[] {
     const now = this.#clock.now()
-    const tiers = [...this.#route.serversInUse(now), ...this.#forLeft()]
+    const tiers = [...this.#route.serversInUse(now), ...this.#forReturned()]
     if (atRisk) tiers.push(...this.#route.serversForAtRisk(now))
     return tiers.flat().filter((server) => server.placesAllowed(now) > 0)
   }
 
   /** Where the first line may be sent that a batch API left unfinished. */
-  #forLeft(): readonly (readonly ModelServer[])[] {
-    const first = firstOf(this.#left)
+  #forReturned(): readonly (readonly ModelServer[])[] {
+    const first = firstOf(this.#returned)
     const avoid = first?.run.triesOf(first.position)?.avoid ?? null
     return avoid === null ? [] : this.#route.serversBesides(avoid)
   }
@@ -215,7 +215,7 @@ export class Lane {
 
   #load(): ServerLoad {
     const { atRisk, deadline } = this.#queue.urgency()
-    const again = [this.#again, this.#failed, this.#left].flat().filter(isUnsent)
+    const again = [this.#again, this.#failed, this.#returned].flat().filter(isUnsent)
     return {
       waiting: this.waiting,
       atRisk: atRisk || again.some(({ run }) => this.#atRisk.has(run.batch.id)),
@@ -226,7 +226,7 @@ export class Lane {
   /** The line to send next; null if no server accepts one now, and then an alarm is set for when one may. */
   next(now: number): Sending | null {
     if (this.unsent === 0) return null
-    const next = this.#nextLeft(now) ?? this.#next(now)
+    const next = this.#nextReturned(now) ?? this.#next(now)
     if (next === null) this.#setAlarm(now)
     return next
   }
@@ -268,17 +268,17 @@ export class Lane {
   }
 
   /** A line that a batch API left unfinished, for the lowest other tier that has room. */
-  #nextLeft(now: number): Sending | null {
-    const entry = firstOf(this.#left)
+  #nextReturned(now: number): Sending | null {
+    const entry = firstOf(this.#returned)
     if (entry === null) return null
-    const others = this.#forLeft()
+    const others = this.#forReturned()
     const server = chooseOrProbe(others, now)
     if (server === null) {
       // All of them are down, or closed: it may go wherever lines go.
-      if (others.flat().every((one) => one.blocked(now))) this.#again.unshift(this.#left.shift()!)
+      if (others.flat().every((one) => one.blocked(now))) this.#again.unshift(this.#returned.shift()!)
       return null
     }
-    this.#left.shift()
+    this.#returned.shift()
     return { ...entry, server }
   }
 

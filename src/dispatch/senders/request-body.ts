@@ -57,8 +57,8 @@ function formedBody(run: BodySource, position: number, form: BodyForm, now: numb
 // fields of a line.
 
 /**
- * What engines answer first: a number is sent as it is; `deadline`: lines whose window ends earlier have the lower
- * number (vLLM, and SGLang with --schedule-low-priority-values-first), `deadline-higher-first`: the higher (SGLang).
+ * The priority that engines are asked for: a number is sent as it is; `deadline`: lines whose window ends earlier have the
+ * lower number (vLLM, and SGLang with --schedule-low-priority-values-first), `deadline-higher-first`: the higher (SGLang).
  */
 export type Priority = number | 'deadline' | 'deadline-higher-first'
 
@@ -88,8 +88,8 @@ export class OperatorFields {
 }
 
 /**
- * Few classes by the time that is left: SGLang keeps metrics for each priority that it has seen, for good. Requests without
- * a priority count as 0 at vLLM, and so go before all lines.
+ * The number that is sent: one of few classes by the time that is left, since SGLang keeps metrics for each priority that
+ * it has seen, for good. Requests without a priority count as 0 at vLLM, and so go before all lines.
  */
 function priorityOf(priority: Priority, leftMs: number): number {
   if (typeof priority === 'number') return priority

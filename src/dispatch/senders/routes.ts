@@ -37,7 +37,7 @@ export class Route {
   readonly servers: readonly ModelServer[]
   readonly #tiers: readonly Tier[]
   readonly #spill: Spill
-  /** By number of tiers: the servers of the lowest ones, and those of the others. */
+  /** The servers of the lowest tiers, and those of the others, by the number of tiers. */
   readonly #lowest: readonly Servers[]
   readonly #higher: readonly Servers[]
 

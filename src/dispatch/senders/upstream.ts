@@ -211,8 +211,8 @@ export abstract class Upstream {
 }
 
 /**
- * `isLast`: of a line that was alone in flight. A server that is full has others under way when it throttles; one that
- * takes not even a single line is as good as gone, whoever says so.
+ * The kind of a miss. `isLast`: its line was alone in flight: a server that is full has others under way when it
+ * throttles; one that takes not even a single line is as good as gone, whoever says so.
  */
 function missOf(result: MissedResult, isLast: boolean): Miss {
   if (result.kind === 'throttled') return result.isOfGateway && isLast ? 'unavailable' : 'throttled'

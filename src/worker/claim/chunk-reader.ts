@@ -29,7 +29,7 @@ export class ChunkReader {
     this.#options = options
   }
 
-  /** By batch, its row and input, read once for chunks that are claimed together: these are mostly of one batch. */
+  /** The row and the input of each batch, read once for chunks that are claimed together: these are mostly of one batch. */
   inputs(claims: readonly ChunkRow[]): ReadonlyMap<string, Promise<BatchInput>> {
     return new Map(Array.from(new Set(claims.map(({ batch_id }) => batch_id)), (id) => [id, this.#input(id)]))
   }
@@ -81,7 +81,7 @@ export class ChunkReader {
   }
 }
 
-/** By model, what the lines are projected at. */
+/** The prices at which the lines are projected, by model. */
 function pricesOf(lines: readonly ChunkLine[], models: ReadonlyMap<string, Model>): Map<string, Price> {
   const prices = new Map<string, Price>()
   for (const { known_model: id } of lines) {

@@ -54,7 +54,7 @@ export interface OvertakenWork extends Required<EntityWork> {
   last: Run
 }
 
-/** By project, entity and model, of the runs that have lines which wait for a server. */
+/** The overtaken work of the runs that have lines which wait for a server, by project, entity and model. */
 export function overtakenWork(
   runs: Iterable<Run>,
   lanes: ReadonlyMap<string, Pick<Lane, 'concurrency'>>,

@@ -191,7 +191,7 @@ export class Leases {
     })
   }
 
-  /** Where nothing else may be claimed for long: looks for strays, if they are to be looked for. */
+  /** Looks for strays, if that is due, where nothing else may be claimed for long. */
   async releaseStrays(): Promise<void> {
     if (this.isReleaseDue) await this.claim(async () => [])
   }

@@ -108,7 +108,7 @@ export class ReservationQueue {
   }
 }
 
-/** By position: whether the line is reserved for once the attempt has taken effect. */
+/** Whether lines are reserved for once the attempt has taken effect, by position. */
 type AttemptOutcome = ReadonlyMap<number, boolean>
 
 class Attempts {
@@ -127,7 +127,7 @@ class Attempts {
     return { last: this.#last, next: this.#next }
   }
 
-  /** To be called before the attempt is committed. */
+  /** Notes the outcome of an attempt, before it is committed. */
   expect(attempt: number, outcome: AttemptOutcome): void {
     this.#unclear.set(attempt, outcome)
   }

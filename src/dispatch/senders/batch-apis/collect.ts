@@ -41,9 +41,9 @@ export interface CollectorOptions extends Pick<Ports, 'store' | 'clock' | 'log'>
 
 /** The work that is left for lines that a batch API had. */
 export type Collected =
-  /** Its results cannot be read now: try again then (Unix ms). */
+  /** The results cannot be read now: try again at `at` (Unix ms). */
   | { kind: 'again'; at: number }
-  /** It takes none of these lines, because of some of them; null: for something else. */
+  /** The batch API takes none of these lines, because of some of them; null: for something else. */
   | {
       kind: 'blamed'
       blamed: readonly BlamedLine[] | null
@@ -258,8 +258,8 @@ function goneResult({ detail }: RemoteBatchRow): MissedResult {
 }
 
 /**
- * A batch API without room is asked again after half of the time that the lines have waited for it. It keeps them no longer
- * from servers that may answer them than the part of their window that it has.
+ * The result with the time after which a batch API without room is asked again: half of the time that the lines have
+ * waited for it. It keeps them from servers that may answer them for no longer than its part of their window.
  */
 export function throttledAgain(
   result: Extract<BackendResult, { kind: 'throttled' }>,

@@ -206,8 +206,8 @@ export class Creations {
   }
 
   /**
-   * Another worker has gone on with the row meanwhile: this one stood still for so long that its call to create the batch
-   * had become impossible by all appearance. A batch that the row does not name is one too many.
+   * Cancels a batch that the row does not name: another worker has gone on with the row meanwhile, since this one stood
+   * still for so long that its call to create the batch had become impossible by all appearance.
    */
   async #cancelUnknown({ row, upstream: { api }, until }: Creation, id: string): Promise<void> {
     const { store, log } = this.#options

@@ -25,13 +25,13 @@ const PARK_MS = 3_600_000
 /** How long a run waits after a store failed. */
 const FAILED_MS = 1_000
 /**
- * So many batches are made of a chunk at most to find the lines for which others of it are rejected: enough for some eight
- * of 1,000 lines where none is named. It may not be about single lines at all.
+ * The most batches that are made of a chunk to find the lines for which others of it are rejected: enough for some eight
+ * of 1,000 lines where none is named. The reason may be none of the lines at all.
  */
 const BATCHES_MAX = 150
 /** How many lines a batch API is offered alone, before it counts as refusing whatever it is offered. */
 const PROBES = 3
-/** So many batches that failed there for unnamed lines, and none that did not, show the same. */
+/** The number of batches which shows the same when all of them have failed there for unnamed lines. */
 const REFUSED_LATER_MAX = 12
 /** The status of a batch that was never created, since its batch API blames lines of it. */
 const REFUSED = 'refused'
@@ -60,7 +60,7 @@ export class RemoteExecutor {
   readonly #collector: Collector
   /** When an open run has to be looked at again (Unix ms). */
   readonly #lookAt = new WeakMap<Run, number>()
-  /** By position, which lines are handed over apart from others, since some line of both was rejected. */
+  /** The parts of runs by position, which are handed over one by one, since some line of them was rejected. */
   readonly #parts = new WeakMap<Run, Map<number, number>>()
   #nextPart = 1
   readonly #abort = new AbortController()
@@ -285,10 +285,11 @@ export class RemoteExecutor {
   }
 
   /**
-   * The batch API takes none of these lines, and blames some of them. Those that it names fail. Where it names none, lines are
-   * at fault only if it takes others of the chunk: then they are handed over in two parts, and a line that is refused alone
-   * fails. If it takes none, whichever it is offered, it refuses this service, and the lines wait. Once that has taken too
-   * many batches, all of them are tried again together, as often as lines that a server leaves without an answer.
+   * Finds out which lines are to blame when a batch API takes none of them, and blames some. Those that it names fail.
+   * Where it names none, lines are at fault only if it takes others of the chunk: then they are handed over in two parts,
+   * and a line that is refused alone fails. If it takes none, whichever it is offered, it refuses this service, and the
+   * lines wait. Once that has taken too many batches, all of them are tried again together, as often as lines that a
+   * server leaves without an answer.
    */
   async #onBlamed(
     run: Run,

@@ -111,8 +111,8 @@ export class Poller {
   }
 
   /**
-   * Of a batch API that this worker does not know, the batches that running commands answer which know it; null where
-   * another worker knows it, since another configuration is being rolled out.
+   * The batches of running commands that know a batch API which this worker does not know; null where another worker knows
+   * it, since another configuration is being rolled out.
    */
   async #leftToCommands(upstream: string): Promise<string[] | null> {
     const { store, rows } = this.#options
@@ -216,8 +216,8 @@ export class Poller {
   }
 
   /**
-   * Decides what does not depend on what its batch API says. `isUnseen`: nor is its progress known. True where that leaves
-   * nothing to look at now.
+   * Decides what does not depend on the answer of the batch API; returns whether that leaves nothing to look at now.
+   * `isUnseen`: the progress of the batch is not known either.
    */
   async #decide(row: RemoteBatchRow, batch: BatchStatusRow | undefined, isUnseen: boolean): Promise<boolean> {
     if (batch === undefined) return false
@@ -458,7 +458,7 @@ export class Poller {
     await this.#change(row, { poll_at: this.#options.clock.now() + waitMs }).catch(() => {})
   }
 
-  /** On condition that it is still in the state in which it was read. */
+  /** Changes a row, on condition that it is still in the state in which it was read. */
   async #change(
     { id, state }: RemoteBatchRow,
     change: Parameters<typeof changeRemoteBatch>[3],

@@ -169,7 +169,7 @@ export class RemoteRows {
     return row
   }
 
-  /** Its lines that are still remote, in input order. */
+  /** The lines of a batch that are still remote, in input order. */
   positionsOf(run: Run, row: RemoteBatchRow): number[] {
     const lines = new Set(linesOf(row))
     return run.positions(REMOTE).filter((position) => lines.has(run.lines[position]!.line))
@@ -182,9 +182,9 @@ export class RemoteRows {
   }
 
   /**
-   * Nothing more of the batch will be recorded, once what it answered is committed: what its lines that are still remote
-   * have reserved is the run's own again. `cost_nanos`: of the lines that it answered under this lease. `status`: how it ended,
-   * unless that is stored already. False if the lease is lost; then the worker that has it now settles the batch.
+   * Ends the part of a batch in the run, once what it answered is committed: the reservation of its lines that are still
+   * remote is the run's own again. `cost_nanos`: the cost of the lines that it answered under this lease. `status`: how it
+   * ended, unless that is stored already. False if the lease is lost; then the worker that has it now settles the batch.
    */
   async settle(
     run: Run,

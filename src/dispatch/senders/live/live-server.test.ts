@@ -170,8 +170,8 @@ test('lines that were sent after a Prometheus saw the server are not subtracted 
   // Written down before the lines were sent, and read afterwards.
   pass(3_000)
   await look(10, first + 2_000)
-  const { left, current } = server.share
-  assert.equal(left, current / (current + 10), 'all ten are others')
+  const { partForLines, current } = server.share
+  assert.equal(partForLines, current / (current + 10), 'all ten are others')
 })
 
 test('a reading that is seen again moves nothing, and such a server is asked every three seconds', async () => {

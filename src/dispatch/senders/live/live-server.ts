@@ -126,7 +126,7 @@ const WAITING_MAX = 1_000_000
 /** Caches are rounded here and there. */
 const CACHE_MAX = 1.01
 const TOKENS_MAX = Number.MAX_SAFE_INTEGER
-/** So many tokens at once, and per millisecond since the last reading. */
+/** The most tokens that a server makes at once, and per millisecond since the last reading. */
 const TOKENS_AT_ONCE_MAX = 100_000
 const TOKENS_PER_MS_MAX = 10_000
 /** Others are out of proportion when they are so many times as many as their highest number of late, and so many more. */
@@ -241,7 +241,10 @@ export class LiveTraffic {
     this.#options = options
   }
 
-  /** To be called a few times a second: shares rise between the readings. Whether there are such servers. */
+  /**
+   * Reads servers that are due; to be called a few times a second, since shares rise between the readings. Returns whether
+   * there are such servers.
+   */
   async tick(): Promise<boolean> {
     const { clock, lanes } = this.#options
     const servers = Map.groupBy(this.#places(), ({ upstream }) => upstream.live!)

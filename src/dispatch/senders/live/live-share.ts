@@ -25,7 +25,7 @@ interface OwnLoad {
   workers: number
 }
 
-/** So many lines may start at once. */
+/** The lines that may start at once. */
 const START = 2
 /** The share rises by so much of the requests that the server ends in a second, and by so many lines at least. */
 const RISE = 0.25
@@ -42,7 +42,10 @@ const PEAK_THROUGHPUT = 0.85
 const SLOTS_ASSUMED = 256
 /** However few the others are, lines may make a step so many times as long as an empty one, on half of the seats. */
 const STEP_FACTOR = 1.6
-/** Where the others alone want more than all seats for so much of the time, their first tokens wait for seats as it is. */
+/**
+ * The share of the time from which on a server is crowded: live requests alone want more than all slots, and their first
+ * tokens wait for slots as it is.
+ */
 const CROWDED_SHARE = 0.02
 /** The value of `PEAK_SHARE` where they do. */
 const CROWDED_PEAK_SHARE = 0.99
@@ -50,9 +53,9 @@ const CROWDED_PEAK_SHARE = 0.99
 const HEADROOM_DEVIATIONS = 4
 /** The same headroom where others wait for seats already. */
 const CROWDED_HEADROOM_DEVIATIONS = 2
-/** So many times as many where the others alone nearly fill it: there, a queue lasts. */
+/** The factor of the headroom where live requests alone nearly fill the server: there, a queue lasts. */
 const NEARLY_FULL_FACTOR = 1.7
-/** From the first part of it to the second, the factor grows from one. */
+/** The shares of the server that live requests fill between which that factor grows from one. */
 const NEARLY_FULL = [0.5, 0.8] as const
 /** Others are expected to become fewer by no more deviations: a burst looks like chance at first. */
 const FALL_DEVIATIONS_MAX = 0.5
@@ -68,9 +71,9 @@ const STALE_MS = 300
 const CACHE_KNOWN = 0.05
 /** The number of requests at two readings must be this close for what was done between them to tell of it. */
 const STEADY = 0.3
-/** Without metrics, tokens may take so many times as long as at best. */
+/** How many times as long as at best tokens may take on a server without metrics. */
 const SLOWER_MAX = 1.8
-/** Then the share shrinks to so much of the lines in flight. */
+/** The part of the lines in flight to which the share shrinks when they take longer. */
 const LOWER_FACTOR = 0.7
 /** A server that has shown metrics and shows none now gets no more lines than it has, for so long. */
 const SILENT_MS = 10_000
@@ -104,11 +107,11 @@ export class LiveShare {
   #last: Reading | null = null
   /** How long a request takes. */
   #residenceMs = RESIDENCE_MS
-  /** To our lines, since the last reading. */
+  /** The answers to our lines since the last reading. */
   #answers = { ms: 0, tokens: 0 }
   /** The least that a token of them took, of late. */
   #fastestMs = Number.POSITIVE_INFINITY
-  /** At the last three readings: one that is wrong is not the fastest. */
+  /** The times of a token at the last three readings: one that is wrong is not the fastest. */
   #tokenMs: readonly number[] = []
 
   constructor(terms: LiveTerms) {
@@ -127,7 +130,7 @@ export class LiveShare {
   }
 
   /** The part of the server's requests that is left for lines; null while it says nothing. */
-  get left(): number | null {
+  get partForLines(): number | null {
     if (this.#last === null) return null
     const { others } = this.#last
     return others === 0 ? 1 : this.current / (this.current + others)
@@ -293,7 +296,7 @@ export class LiveShare {
     return Math.min(count === Number.POSITIVE_INFINITY ? Math.max(SLOTS_ASSUMED, running) : count, byCache)
   }
 
-  /** For benchmarks. */
+  /** The learned values, for benchmarks. */
   get state() {
     const peak = this.#others.quantile(PEAK_SHARE)
     const { hasPassedPeak } = this.#others

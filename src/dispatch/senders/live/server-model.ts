@@ -4,19 +4,21 @@
 // How many requests of others a model server usually has: quantiles over time, in which what was long ago counts less, and
 // whether a peak of theirs has been seen, after which they were clearly fewer.
 
-/** Levels are told apart so finely. */
+/** How finely levels are told apart. */
 const CLASSES_PER_DOUBLING = 16
 /** Time at a level counts half after so long: a day, since traffic repeats by days. */
 const LEVEL_HALF_LIFE_MS = 24 * 3_600_000
-/** Over how long they are averaged. */
+/** How long live requests are averaged over. */
 const SMOOTHING_MS = 3_000
-/** Requests are clearly fewer by so many times the root of their number, by which it varies by chance. */
+/**
+ * How many times the root of their number, by which it varies by chance, live requests must be fewer to be clearly fewer.
+ */
 const FALLEN_DEVIATIONS = 4
-/** A peak so much higher than the one before is a new one. */
+/** How many times as high as the one before a peak is that counts as a new one. */
 const HIGHER = 1.2
 
 export class LiveLevel {
-  /** Lately, on average. */
+  /** The average of late. */
   mean = 0
   #peak = 0
   /** The highest peak after which they were fewer. */
@@ -27,7 +29,7 @@ export class LiveLevel {
   #total = 0
   #scale = 1
 
-  /** There were so many, for so long. */
+  /** Adds that there were so many live requests for so long. */
   add(others: number, ms: number): void {
     if (this.#isFirst) this.mean = others
     this.#isFirst = false
@@ -153,9 +155,9 @@ function partOf({ returning, distance }: Change): number {
 const BELIEF_MS_MIN = 10_000
 const BELIEF_MS_MAX = 3_600_000
 const BELIEF_FACTOR = 4
-/** Numbers that differ by less are the same. */
+/** The share by which numbers that are the same may differ. */
 const ALIKE_SHARE = 0.01
-/** A number that is not believed any more rises by so much of itself at a time. */
+/** The part of itself by which a number rises at a time that is not believed any more. */
 const SLOTS_RISE = 0.05
 /** A server is full when as many run as have run without others waiting, about, of late. */
 const PROVEN_SHARE = 0.9
@@ -172,7 +174,7 @@ export class Slots {
   #proven = 0
   #at: number | null = null
 
-  /** So many ran, and others had to wait or had not. */
+  /** Adds that so many requests ran, while others had to wait or had not. */
   add(running: number, isWaiting: boolean, now: number): void {
     this.#proven *= 2 ** (((this.#at ?? now) - now) / PROVEN_HALF_LIFE_MS)
     this.#at = now
@@ -206,17 +208,17 @@ export class Slots {
 const STEP_HALF_LIFE_MS = 6 * 3_600_000
 /** Weight, in samples, of the assumption that lines are like other requests. */
 const ALIKE_SAMPLES = 20
-/** No line is fitted through fewer. */
+/** The fewest samples through which a line is fitted. */
 const SAMPLES_MIN = 20
-/** No line is fitted through a narrower range (largest ÷ smallest). */
+/** The narrowest range (largest ÷ smallest) through which a line is fitted. */
 const RANGE_MIN = 1.5
 
 export interface StepLine {
   /** Milliseconds of a token when the server has next to nothing to do. */
   baseMs: number
-  /** More for each request of others. */
+  /** Milliseconds more for each request of others. */
   perOtherMs: number
-  /** More for each of our lines. */
+  /** Milliseconds more for each of our lines. */
   perLineMs: number
 }
 
