@@ -26,7 +26,7 @@ test('a flood of refused calls writes so much and no more, and leaves the newest
   const store = sqliteStore({ path: join(disk.root, 'db') })
   await store.migrate()
   const clock = testClock()
-  const records = new AnonymousRecords(store, clock, 700)
+  const records = new AnonymousRecords(store, clock, undefined, 700)
   const count = async (): Promise<number> => {
     const all = store.read
       .selectFrom('anonymous_requests')

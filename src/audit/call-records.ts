@@ -1,5 +1,6 @@
 // Keeps the record of every authenticated call. A record is committed before its response is sent, so a caller that has
 // a response can read its record. A record contains no secret.
+import type { AuditEntry, AuditLog } from '../domain/audit-log.ts'
 import type { Clock } from '../domain/clock.ts'
 import { withoutSecrets, withoutUrlSecrets } from '../domain/text.ts'
 import { keepNewestAnonymousRequests } from '../store/calls.ts'
@@ -9,16 +10,26 @@ import type { Store, Writer } from '../store/store.ts'
 
 export class HttpRecords {
   readonly #store: Pick<Store, 'writeAsyncCommit'>
+  readonly #log: AuditLog | undefined
   readonly #writes: GroupedWrites<HttpRequestRow>
 
-  constructor(store: Pick<Store, 'writeAsyncCommit'>) {
+  constructor(store: Pick<Store, 'writeAsyncCommit'>, log?: AuditLog) {
     this.#store = store
+    this.#log = log
     this.#writes = new GroupedWrites(store, (tx, rows) => insertRows(tx, 'http_requests', rows))
   }
 
   /** Adds a record; resolves once it can be read. */
   add(row: HttpRequestRow): Promise<void> {
-    return this.#writes.add(withoutItsSecrets(row))
+    const recorded = withoutItsSecrets(row)
+    const { project_id, key_id, entity, traceparent } = recorded
+    const owner = {
+      'offpeak.project.id': project_id,
+      'offpeak.key.id': key_id,
+      'offpeak.entity': entity,
+    }
+    this.#log?.({ ...callEntry(recorded, owner), traceparent })
+    return this.#writes.add(recorded)
   }
 
   /** Updates the record of a call whose answer was changed afterwards. */
@@ -29,6 +40,21 @@ export class HttpRecords {
       tx.updateTable('http_requests').set(fields).where('id', '=', id).execute(),
     )
   }
+}
+
+function callEntry(
+  { id, method, path, status, duration_ms, created }: HttpRequestRow | AnonymousRequestRow,
+  more: AuditEntry['attributes'],
+): AuditEntry {
+  const attributes = {
+    'offpeak.request.id': id,
+    'http.request.method': method,
+    'url.path': path.replace(/[?#].*/s, ''),
+    'http.response.status_code': status,
+    'offpeak.duration_ms': duration_ms,
+    ...more,
+  }
+  return { event: 'offpeak.call', at: created, isFailed: status >= 400, traceparent: null, attributes }
 }
 
 /** The record without secrets: more keys may read records than may read a secret. */
@@ -64,14 +90,16 @@ export class AnonymousRecords {
   readonly #store: Pick<Store, 'writeAsyncCommit'>
   readonly #clock: Clock
   readonly #keptMax: number
+  readonly #log: AuditLog | undefined
   readonly #writes: GroupedWrites<AnonymousRequestRow>
   #windowEnds = 0
   #total = 0
   readonly #byAddress = new Map<string, number>()
   #added = 0
 
-  constructor(store: Pick<Store, 'writeAsyncCommit'>, clock: Clock, keptMax = KEPT_MAX) {
+  constructor(store: Pick<Store, 'writeAsyncCommit'>, clock: Clock, log?: AuditLog, keptMax = KEPT_MAX) {
     this.#store = store
+    this.#log = log
     this.#clock = clock
     this.#keptMax = keptMax
     this.#writes = new GroupedWrites(store, (tx, rows) => insertRows(tx, 'anonymous_requests', rows))
@@ -80,7 +108,9 @@ export class AnonymousRecords {
   /** Adds a record; resolves once it can be read, or at once if it exceeds the maximum. */
   async add(row: AnonymousRequestRow): Promise<void> {
     if (!this.#takes(row.address)) return
-    await this.#writes.add({ ...row, path: withoutSecrets(row.path) })
+    const recorded = { ...row, path: withoutSecrets(row.path) }
+    this.#log?.(callEntry(recorded, { 'client.address': row.address }))
+    await this.#writes.add(recorded)
     if (this.#added++ % TRIM_EVERY === 0)
       await this.#store.writeAsyncCommit((tx) => keepNewestAnonymousRequests(tx, this.#keptMax))
   }

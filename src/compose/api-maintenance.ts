@@ -2,6 +2,7 @@
 // whose input was deleted, and deletes expired data. It uses the same leases as workers, so no work is done twice if a
 // worker starts meanwhile. It also reports since when no worker has been running.
 import { restoreStored } from '../dispatch/tries.ts'
+import type { AuditLog } from '../domain/audit-log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import { planBatch } from '../intake/plan.ts'
@@ -30,6 +31,7 @@ interface ApiMaintenanceOptions extends Pick<Ports, 'sealed' | 'log'> {
   /** The session of this process, which owns the leases of the batches that are being closed. */
   sessionId: () => string
   onEnded: (batch: BatchRow) => void
+  auditLog?: AuditLog | undefined
 }
 
 export class ApiMaintenance {

@@ -8,6 +8,7 @@ import { proxyFromEnv } from '../config/settings.ts'
 import { shownConfig } from '../config/shown-config.ts'
 import { present } from '../config/sources.ts'
 import { SERVED_MODELS_MAX, upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
+import type { AuditLog } from '../domain/audit-log.ts'
 import { sleep, systemClock, unixSeconds } from '../domain/clock.ts'
 import { keyProblem } from '../domain/credentials.ts'
 import { declareEndpoints } from '../domain/endpoint.ts'
@@ -31,7 +32,7 @@ import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from
 import { releaseMemoryWhenIdle } from './release-memory.ts'
 import { ServedListings } from './served-listings.ts'
 import { openStores, register, type Stores, storeHealth } from './stores.ts'
-import { openTracing } from './tracing.ts'
+import { openTelemetry } from './telemetry.ts'
 import { batchApiSecretsOf, modelsById } from './upstreams.ts'
 import { version } from './version.ts'
 import { finishRules, startWorker } from './worker.ts'
@@ -85,12 +86,13 @@ export async function serve(
     const models = modelsById(config.models)
     let current = config
     let batchApiSecrets = batchApiSecretsOf(config.models)
-    const tracing = await openTracing(config.tracing, 'api', log)
+    const telemetry = await openTelemetry(config, 'api', log)
     // The workers open the stores while this process creates its HTTP server.
     const working = workers?.begin(config, log, options.embedded && [])
     const [api] = await Promise.all([
       startApi({
-        ...{ config, stores, session: own, workers, models, tracing, log },
+        ...{ config, stores, session: own, workers, models, log },
+        ...{ tracing: telemetry.tracing, auditLog: telemetry.auditLog },
         // A service without its own configuration runs one command and needs no console.
         prepareConsole: load !== undefined,
         current: () => current,
@@ -112,7 +114,7 @@ export async function serve(
       stopReleasing()
       unwatch()
       await own.close()
-      await Promise.all([stores.store.close(), tracing?.close()])
+      await Promise.all([stores.store.close(), telemetry.close()])
     })
     return { ...service, answer: (batch_id) => workers?.answer(batch_id) }
   } catch (error) {
@@ -212,6 +214,7 @@ interface ApiOptions {
   models: Map<string, Model>
   prepareConsole: boolean
   tracing: Tracing | undefined
+  auditLog: AuditLog | undefined
   /** Returns the configuration in force; `config` is that of the start. */
   current: () => Config
   batchApiSecrets: () => ReturnType<typeof batchApiSecretsOf>
@@ -222,7 +225,7 @@ interface ApiOptions {
 }
 
 async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
-  const { config, stores, session, workers, models, tracing, log } = options
+  const { config, stores, session, workers, models, tracing, auditLog, log } = options
   const { prepareConsole, current, batchApiSecrets, onlyBatches } = options
   const { store, sealed, master, installation } = stores
   declareEndpoints(config.endpoints)
@@ -248,7 +251,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
   }
   const place = metricsPlace(config, workers === null ? 'api' : 'all')
   const maintenance = new ApiMaintenance({
-    ...{ store, sealed, log, models, onlyBatches },
+    ...{ store, sealed, log, models, onlyBatches, auditLog },
     plans: config.plans,
     rules: finishRules(config),
     sessionId: () => session.id,
@@ -285,7 +288,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     },
     noWorkerSince: () => maintenance.noWorkerSince,
     log,
-    tracing,
+    ...{ tracing, auditLog },
     timeouts: { keepAliveMs: config.listen.keep_alive_ms },
     metrics,
     metrics_elsewhere: place !== 'api',

@@ -3,6 +3,7 @@ import type { Registry } from 'prom-client'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import type { Objects, OpenBucket } from '../blobs/objects.ts'
 import type { BucketConfig, Config } from '../config/config.ts'
+import type { AuditLog } from '../domain/audit-log.ts'
 import { resolveBucketUrl } from '../domain/bucket-url.ts'
 import { declareEndpoints } from '../domain/endpoint.ts'
 import type { Log } from '../domain/log.ts'
@@ -33,7 +34,7 @@ import { Worker, type WorkerOptions } from '../worker/worker.ts'
 import { replaceModels } from './control-socket.ts'
 import { Discovery, type DiscoveryOptions, resolveBySystem } from './discovery.ts'
 import { openStores, register, type Stores } from './stores.ts'
-import { openTracing } from './tracing.ts'
+import { openTelemetry } from './telemetry.ts'
 import { ConfiguredUpstreams, discoveredHost, modelsById, spillsOf } from './upstreams.ts'
 
 /** The retention of files by plan. Files of a removed plan have the longest retention of all plans. */
@@ -59,6 +60,7 @@ export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask' | 'onlyBatche
   /** The registry for the worker's metrics. */
   metrics?: Registry
   tracing?: Tracing | undefined
+  auditLog?: AuditLog | undefined
 }
 
 function discoveredHosts({ models }: Config): Set<string> {
@@ -75,6 +77,7 @@ export function makeReloadable(
 ): { worker: Worker; reload: (config: Config) => void } {
   const { store, sealed, master } = stores
   const { clock } = store
+  const { auditLog } = hooks
   declareEndpoints(config.endpoints)
   const rules = finishRules(config)
   const models = modelsById(config.models)
@@ -157,7 +160,11 @@ export function makeReloadable(
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),
       plan: (task, signal) =>
-        planBatch({ store, sealed, clock, models, plans: config.plans, rules, onEnded }, task, signal),
+        planBatch(
+          { store, sealed, clock, models, plans: config.plans, rules, onEnded, auditLog },
+          task,
+          signal,
+        ),
       fetch: bringContent,
       make: bringContent,
       export: (task, signal) =>
@@ -196,7 +203,7 @@ export function makeReloadable(
     onTask: (task) => hooks.onTask?.(task),
     onlyBatches: hooks.onlyBatches,
     observe: metrics && dispatchMetrics(metrics, upstreams),
-    tracing: hooks.tracing,
+    ...{ tracing: hooks.tracing, auditLog },
   })
   metrics?.setDefaultLabels({ installation: stores.installation })
   if (metrics) workerGauges(metrics, worker)
@@ -224,8 +231,8 @@ export interface StartedWorker {
 export async function startWorker(config: Config, log: Log, hooks: WorkerHooks): Promise<StartedWorker> {
   const stores = await openStores(config)
   const session = await register(stores, config, log)
-  const tracing = await openTracing(config.tracing, 'worker', log)
-  const { worker, reload } = makeReloadable(config, stores, log, { ...hooks, tracing })
+  const telemetry = await openTelemetry(config, 'worker', log)
+  const { worker, reload } = makeReloadable(config, stores, log, { ...hooks, ...telemetry })
   await worker.start()
   // The worker's session registers the process from now on.
   await session.close()
@@ -234,7 +241,7 @@ export async function startWorker(config: Config, log: Log, hooks: WorkerHooks):
     reload,
     async stop() {
       await worker.stop()
-      await Promise.all([stores.store.close(), tracing?.close()])
+      await Promise.all([stores.store.close(), telemetry.close()])
     },
   }
 }

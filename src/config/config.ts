@@ -44,6 +44,8 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   worker: ConfigFile['worker'] & { flush_interval_ms: number }
   /** The tracing settings from OpenTelemetry's variables; null: tracing is off. */
   tracing: TracingConfig | null
+  /** The export of calls and lines to a collector; null: there is none. */
+  audit_log: OtlpConfig | null
   /** The text of OFFPEAK_MASTER_KEY; undefined: the key is in data_dir, and created on first start. */
   master_key: string | undefined
   /** The encrypted master key, which is used instead; null: none. */
@@ -73,14 +75,19 @@ type DatabaseConfig =
 
 export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
 
-export interface TracingConfig {
+/** The settings of a signal of OpenTelemetry. */
+export interface OtlpConfig {
+  service_name: string
+  /** The limits of the queue of what waits for its export. */
+  export: { delay_ms: number; timeout_ms: number; queue_max: number; batch_max: number }
+}
+
+/** The settings of tracing and its export. */
+export interface TracingConfig extends OtlpConfig {
   /** Whether a span follows the sampling decision for its parent. */
   parent_based: boolean
   /** The share of traces that are sampled, in [0, 1]; also of lines in sampled chunks. */
   ratio: number
-  service_name: string
-  /** The limits of the queue of ended spans that wait for their export. */
-  export: { delay_ms: number; timeout_ms: number; queue_max: number; batch_max: number }
 }
 
 export type BucketConfig = S3Config & AllowedPrefix

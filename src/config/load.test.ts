@@ -162,6 +162,7 @@ describe('without a file', () => {
       retention: { audit_ms: 730 * 86_400_000 },
       webhooks: { allow_private_networks: false },
       tracing: null,
+      audit_log: null,
       master_key: undefined,
       encrypted_key: null,
     })

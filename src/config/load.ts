@@ -7,7 +7,7 @@ import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { nearest } from '../domain/text.ts'
 import type { Config } from './config.ts'
 import { CONFIG_FILE, MODELS, type ModelShape } from './schema.ts'
-import { crossCheck, toConfig, tracingFromEnv } from './settings.ts'
+import { crossCheck, telemetryFromEnv, toConfig } from './settings.ts'
 import { RULES, type Rules, type Shape } from './shape.ts'
 import {
   ConfigError,
@@ -86,10 +86,10 @@ export function loadConfig(request: ConfigRequest): Config {
   const problems: string[] = []
   const values = readShape(CONFIG_FILE, { file, variables, flags: flagsByPath(overrides), env }, problems)
   refuseUnknownVariables(variables, problems)
-  const tracing = tracingFromEnv(env, problems)
+  const telemetry = telemetryFromEnv(env, problems)
   if (problems.length > 0) throw new ConfigError(problems)
   const models = values.models ?? readModels([SIMULATED])
-  const config = toConfig({ ...values, models }, env, cwd, request.now ?? systemClock.now(), tracing)
+  const config = toConfig({ ...values, models }, env, cwd, request.now ?? systemClock.now(), telemetry)
   const contradictions = crossCheck(config)
   if (contradictions.length > 0) throw new ConfigError(contradictions)
   return config

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { proxyFromEnv, tracingFromEnv } from './settings.ts'
+import { proxyFromEnv, telemetryFromEnv } from './settings.ts'
 
 const PROXY = 'http://proxy:3128'
 
@@ -24,7 +24,7 @@ test('NO_PROXY excepts names, what is below them, and ports; loopback is excepte
 
 function read(env: NodeJS.ProcessEnv) {
   const problems: string[] = []
-  return { tracing: tracingFromEnv(env, problems), problems }
+  return { ...telemetryFromEnv(env, problems), problems }
 }
 
 const ENDPOINT = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:4318' }
@@ -37,9 +37,26 @@ test('there are no traces unless a collector or an exporter is named', () => {
     { ...ENDPOINT, OTEL_TRACES_EXPORTER: 'none' },
     { OTEL_EXPORTER_OTLP_ENDPOINT: ' ' },
   ])
-    assert.deepEqual(read(env), { tracing: null, problems: [] })
+    assert.equal(read(env).tracing, null)
+  assert.deepEqual(read({ OTEL_SDK_DISABLED: 'true', ...ENDPOINT }), {
+    tracing: null,
+    audit_log: null,
+    problems: [],
+  })
   assert.equal(read({ OTEL_TRACES_EXPORTER: 'otlp' }).tracing?.ratio, 1)
   assert.equal(read({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'https://c/v1/traces' }).tracing?.ratio, 1)
+})
+
+test('audit logs go where traces go, unless their own variables say something else', () => {
+  assert.equal(read({}).audit_log, null)
+  assert.equal(read({ ...ENDPOINT, OTEL_LOGS_EXPORTER: 'none' }).audit_log, null)
+  const only = { OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: 'http://c', OTEL_BLRP_MAX_QUEUE_SIZE: '100' }
+  const { tracing, audit_log, problems } = read(only)
+  assert.deepEqual([tracing, problems], [null, []])
+  const queue = { delay_ms: 1_000, timeout_ms: 30_000, queue_max: 100, batch_max: 100 }
+  assert.deepEqual(audit_log, { service_name: 'offpeak', export: queue })
+  const wrong = read({ ...ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc', OTEL_LOGS_EXPORTER: 'console' })
+  assert.equal(wrong.problems.length, 2)
 })
 
 test('samplers are those of the specification', () => {

@@ -13,6 +13,7 @@ import {
   type Config,
   type EncryptedKey,
   type ModelConfig,
+  type OtlpConfig,
   startsEngines,
   type TracingConfig,
   type UpstreamConfig,
@@ -35,7 +36,7 @@ export function toConfig(
   env: NodeJS.ProcessEnv,
   cwd: string,
   now: number,
-  tracing: TracingConfig | null,
+  telemetry: Pick<Config, 'tracing' | 'audit_log'>,
 ): Config {
   const { database, blobs, worker } = file
   const dataDir = resolve(cwd, file.data_dir)
@@ -69,7 +70,7 @@ export function toConfig(
       flush_interval_ms:
         worker.flush_interval_ms === 'auto' ? FLUSH_INTERVAL_MS[blobs.kind] : worker.flush_interval_ms,
     },
-    tracing,
+    ...telemetry,
     master_key: present(env.OFFPEAK_MASTER_KEY),
     encrypted_key: encryptedKeyOf(file.encrypted_key, env, cwd),
   }
@@ -385,45 +386,72 @@ function withCredentials(
   }
 }
 
-// Decides by the standard variables of OpenTelemetry whether there are traces, and which. The exporter reads its own
-// variables (addresses, headers, certificates).
+// Decides by the standard variables of OpenTelemetry whether there are traces and audit logs, and which. The exporters read
+// their own variables (addresses, headers, certificates).
 
 const SAMPLERS: Readonly<Record<string, number | null>> = { always_on: 1, always_off: 0, traceidratio: null }
 const DEFAULT_SAMPLER = 'parentbased_always_on'
 
-/** Reads the tracing settings; null if tracing is off, the default. Adds errors to `problems`. */
-export function tracingFromEnv(env: NodeJS.ProcessEnv, problems: string[]): TracingConfig | null {
+/** How the variables of a signal name its queue, and how long that gathers by default. */
+const QUEUES = {
+  TRACES: { prefix: 'BSP', delay_ms: 5_000 },
+  LOGS: { prefix: 'BLRP', delay_ms: 1_000 },
+}
+
+/** Reads the settings of a signal; null if it is off, the default. Adds errors to `problems`. */
+function otlpFromEnv(
+  env: NodeJS.ProcessEnv,
+  signal: keyof typeof QUEUES,
+  problems: string[],
+): OtlpConfig | null {
   const read = (name: string): string | undefined => present(env[name])
-  const exporter = read('OTEL_TRACES_EXPORTER')?.toLowerCase()
-  const endpoint = read('OTEL_EXPORTER_OTLP_TRACES_ENDPOINT') ?? read('OTEL_EXPORTER_OTLP_ENDPOINT')
+  const problem = (text: string): void => {
+    if (!problems.includes(text)) problems.push(text)
+  }
+  const exporter = read(`OTEL_${signal}_EXPORTER`)?.toLowerCase()
+  const endpoint = read(`OTEL_EXPORTER_OTLP_${signal}_ENDPOINT`) ?? read('OTEL_EXPORTER_OTLP_ENDPOINT')
   if (read('OTEL_SDK_DISABLED')?.toLowerCase() === 'true' || exporter === 'none') return null
   if (exporter === undefined && endpoint === undefined) return null
   if (exporter !== undefined && exporter !== 'otlp')
-    problems.push(`OTEL_TRACES_EXPORTER: ${JSON.stringify(exporter)} is not supported; use otlp, or none`)
+    problem(`OTEL_${signal}_EXPORTER: ${JSON.stringify(exporter)} is not supported; use otlp, or none`)
   if (endpoint !== undefined && !/^https?:\/\//.test(endpoint))
-    problems.push('OTEL_EXPORTER_OTLP_ENDPOINT: not an http:// or https:// URL')
-  const protocol = read('OTEL_EXPORTER_OTLP_TRACES_PROTOCOL') ?? read('OTEL_EXPORTER_OTLP_PROTOCOL')
+    problem('OTEL_EXPORTER_OTLP_ENDPOINT: not an http:// or https:// URL')
+  const protocol = read(`OTEL_EXPORTER_OTLP_${signal}_PROTOCOL`) ?? read('OTEL_EXPORTER_OTLP_PROTOCOL')
   if (protocol === 'grpc')
-    problems.push(
-      'OTEL_EXPORTER_OTLP_PROTOCOL: grpc is not supported; use http/json and the port for HTTP (4318)',
-    )
-  const count = (name: string, fallback: number): number => {
-    const text = read(name)
+    problem('OTEL_EXPORTER_OTLP_PROTOCOL: grpc is not supported; use http/json and the port for HTTP (4318)')
+  const { prefix, delay_ms } = QUEUES[signal]
+  const count = (what: string, fallback: number): number => {
+    const text = read(`OTEL_${prefix}_${what}`)
     const value = Number(text ?? fallback)
     if (Number.isInteger(value) && value > 0) return value
-    problems.push(`${name}: must be a positive integer, not ${JSON.stringify(text)}`)
+    problem(`OTEL_${prefix}_${what}: must be a positive integer, not ${JSON.stringify(text)}`)
     return fallback
   }
-  const queue_max = count('OTEL_BSP_MAX_QUEUE_SIZE', 2048)
+  const queue_max = count('MAX_QUEUE_SIZE', 2048)
   return {
-    ...sampler(read('OTEL_TRACES_SAMPLER') ?? DEFAULT_SAMPLER, read('OTEL_TRACES_SAMPLER_ARG'), problems),
     service_name: read('OTEL_SERVICE_NAME') ?? 'offpeak',
     export: {
-      delay_ms: count('OTEL_BSP_SCHEDULE_DELAY', 5_000),
-      timeout_ms: count('OTEL_BSP_EXPORT_TIMEOUT', 30_000),
+      delay_ms: count('SCHEDULE_DELAY', delay_ms),
+      timeout_ms: count('EXPORT_TIMEOUT', 30_000),
       queue_max,
-      batch_max: Math.min(queue_max, count('OTEL_BSP_MAX_EXPORT_BATCH_SIZE', 512)),
+      batch_max: Math.min(queue_max, count('MAX_EXPORT_BATCH_SIZE', 512)),
     },
+  }
+}
+
+/** Reads the settings of traces and audit logs. Adds errors to `problems`. */
+export function telemetryFromEnv(
+  env: NodeJS.ProcessEnv,
+  problems: string[],
+): Pick<Config, 'tracing' | 'audit_log'> {
+  const traces = otlpFromEnv(env, 'TRACES', problems)
+  const { OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG } = env
+  return {
+    tracing: traces && {
+      ...traces,
+      ...sampler(present(OTEL_TRACES_SAMPLER) ?? DEFAULT_SAMPLER, present(OTEL_TRACES_SAMPLER_ARG), problems),
+    },
+    audit_log: otlpFromEnv(env, 'LOGS', problems),
   }
 }
 

@@ -11,6 +11,7 @@ import fastify, {
 } from 'fastify'
 import { AnonymousRecords, HttpRecords } from '../audit/call-records.ts'
 import type { CompatMode } from '../domain/api-key.ts'
+import type { AuditLog } from '../domain/audit-log.ts'
 import type { Clock } from '../domain/clock.ts'
 import { defaultWindow } from '../domain/days.ts'
 import { type EndpointPath, endpointPathOf } from '../domain/endpoint.ts'
@@ -64,6 +65,8 @@ export interface ServerDependencies extends ServiceDependencies {
   timeouts?: Partial<Timeouts>
   /** The tracing of calls; absent: they have no spans. */
   tracing?: Tracing | undefined
+  /** Without it, calls are recorded only. */
+  auditLog?: AuditLog | undefined
 }
 
 interface Timeouts {
@@ -121,9 +124,9 @@ export function buildServer(deps: ServerDependencies): App {
   const { store, clock, region } = deps
   const timeouts = { ...TIMEOUTS, ...deps.timeouts }
   const routes = new RouteTable()
-  const records = new HttpRecords(store)
+  const records = new HttpRecords(store, deps.auditLog)
   const recordedCalls = new WeakSet<FastifyRequest>()
-  const anonymous = new AnonymousRecords(store, clock)
+  const anonymous = new AnonymousRecords(store, clock, deps.auditLog)
   const limitOf = (requests_per_minute: number | null, counted: Counted): RateLimit | null =>
     requests_per_minute === null ? null : new RateLimit(store, clock, requests_per_minute, counted)
   const keyLimit = limitOf(deps.requests_per_minute, 'key')

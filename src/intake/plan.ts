@@ -1,6 +1,7 @@
 // Runs the task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
 // run; a batch without such a line fails, with an error line for each of its lines.
 import { isDamaged } from '../blobs/blobs.ts'
+import type { AuditLog } from '../domain/audit-log.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan, type StopReason, stopReason } from '../domain/batch.ts'
 import { ApiError, ERRORS } from '../domain/errors.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
@@ -42,6 +43,7 @@ interface PlanDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   rules: FinishRules
   /** Called with a batch that failed because no line of it could run. */
   onEnded?: (batch: BatchRow) => void
+  auditLog?: AuditLog | undefined
 }
 
 export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
@@ -172,7 +174,7 @@ async function failedThroughout(
     if (unknown.length > 0) known ??= await modelsOfWorkers(store.read, { batch, now: clock.now() })
     if (known?.some((models) => unknown.some((model) => models.has(model)))) return 'elsewhere'
     const now = clock.now()
-    const results = failedResults(batch, lines, now)
+    const results = failedResults(batch, lines, now, deps.auditLog)
     const attempt = `plan${task.epoch}-${clock.now().toString(36)}`
     const chunk = { project_id: batch.project_id, batch_id: batch.id, idx: span.index }
     if (failed.commits.length === 0) failed.problems = lines.slice(0, PROBLEMS_MAX).map(problemOf)
@@ -242,8 +244,14 @@ function problemOf({ line, fault }: ChunkLine): BatchProblem {
 }
 
 /** Results in which each line of a chunk fails with its own error. */
-function failedResults(batch: BatchRow, lines: readonly ChunkLine[], now: number): ChunkResults {
+function failedResults(
+  batch: BatchRow,
+  lines: readonly ChunkLine[],
+  now: number,
+  auditLog: AuditLog | undefined,
+): ChunkResults {
   const results = new ChunkResults(null, lines)
+  results.auditLog = auditLog
   const requestIdPrefix = lineRequestIdPrefix(batch.id)
   for (const [position, line] of lines.entries()) {
     if (line.fault === null) throw new Error(`line ${line.line} can run`)

@@ -2,6 +2,7 @@
 // and the sums for the next commit. Results are written one after the other into slabs, each as an entry of a journal
 // (journal.ts), so a journal is made of whole slabs and a line costs no objects.
 import type { SealedBlob } from '../blobs/sealed.ts'
+import type { AuditLog } from '../domain/audit-log.ts'
 import { type ErrorGroup, groupErrors } from '../domain/batch-statistics.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
@@ -68,6 +69,8 @@ export class ChunkResults {
   begunAt: number | null = null
   /** The spans of the chunk; null if it is not sampled. */
   trace: ChunkTrace | null = null
+  /** The audit log of the lines that end; undefined: none. */
+  auditLog: AuditLog | undefined
   /** The running journal write of the chunk, for which sealing waits. */
   journalling: Promise<void> | null = null
   /** The finish time of the oldest finished line that is in no journal (Unix ms). */

@@ -1,9 +1,11 @@
 // Records the end of a line: its result line, its audit record and its cost, as bytes and sums (chunk-results.ts).
 
+import type { AuditEntry } from '../domain/audit-log.ts'
 import { isAnswerFault, isNotRun } from '../domain/batch.ts'
 import { dayOf } from '../domain/days.ts'
 import { endpointOf } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
+import { base32 } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import {
   addTokens,
@@ -20,6 +22,7 @@ import type { Answer, CostPlace } from '../jsonl/answer-scan.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { repairTokensMax } from '../jsonl/projection.ts'
 import { promptTokensMax } from '../jsonl/prompt-bound.ts'
+import type { BatchRow } from '../store/schema.ts'
 import type { ChunkResults, Ended } from './chunk-results.ts'
 import {
   errorJson,
@@ -53,7 +56,7 @@ export interface SharedAnswer extends Answered {
 
 /** A line that ends, and the results to which it is added. */
 interface RecordedLine {
-  batch: { id: string; traceparent: string | null }
+  batch: Pick<BatchRow, 'id' | 'project_id' | 'key_id' | 'traceparent'>
   requestIdPrefix: string
   line: ChunkLine
   position: number
@@ -295,6 +298,7 @@ function finish(to: RecordedLine, end: LineEnd, expired: boolean, saved_nanos: n
   const { error, attempts, finished } = end
   results.endResult()
   writeRecord(results.out, batch, requestIdPrefix, line, end)
+  results.auditLog?.(entryOf(to, end))
   scratch.part = error === null ? 'output' : 'error'
   scratch.day = reservedOn ?? dayOf(finished)
   scratch.model = line.known_model
@@ -313,6 +317,30 @@ function finish(to: RecordedLine, end: LineEnd, expired: boolean, saved_nanos: n
   scratch.isFaulty = error === null && isAnswerFault(last?.reason)
   scratch.isReasked = attempts.listed.length > 1 && wasAskedAgain(attempts)
   results.end(position, scratch, finished)
+}
+
+function entryOf({ batch, requestIdPrefix, line }: RecordedLine, end: LineEnd): AuditEntry {
+  const { error, finished, usage, attempts } = end
+  return {
+    event: 'offpeak.line',
+    at: finished,
+    isFailed: error !== null,
+    traceparent: batch.traceparent,
+    attributes: {
+      'offpeak.request.id': requestIdPrefix + base32(line.line),
+      'offpeak.batch.id': batch.id,
+      'offpeak.project.id': batch.project_id,
+      'offpeak.key.id': batch.key_id,
+      'offpeak.entity': line.entity,
+      'offpeak.attempts': attempts.listed.length + attempts.omitted,
+      'offpeak.cost_nanos': end.cost_nanos,
+      'offpeak.upstream': end.upstream?.name ?? null,
+      'gen_ai.request.model': line.model,
+      'gen_ai.usage.input_tokens': usage?.prompt_tokens ?? null,
+      'gen_ai.usage.output_tokens': usage?.completion_tokens ?? null,
+      'error.type': error?.code ?? null,
+    },
+  }
 }
 
 /** Whether an answer before the last one had a fault. */

@@ -11,6 +11,7 @@ import type { Spill } from '../dispatch/senders/routes.ts'
 import type { Observer, Upstream } from '../dispatch/senders/upstream.ts'
 import { storedTries } from '../dispatch/tries.ts'
 import { type Change, Turn, type TurnEnd } from '../dispatch/turn.ts'
+import type { AuditLog } from '../domain/audit-log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import { batchesAtRisk } from '../progress/completion.ts'
@@ -65,6 +66,8 @@ export interface WorkerOptions extends Omit<DispatchOptions, 'learner' | 'turn' 
   onTask?: (task: TaskRow) => void
   /** Without it, nothing is traced. */
   tracing?: Tracing | undefined
+  /** Is told of each line that ends. */
+  auditLog?: AuditLog | undefined
 }
 
 const UNOBSERVED: Observer = { attempted() {}, retried() {}, committed() {}, recorded() {} }

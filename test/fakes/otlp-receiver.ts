@@ -1,4 +1,4 @@
-// A collector of traces for tests: real HTTP on a free port, decodes OTLP in its JSON form, and keeps the spans.
+// A collector for tests: real HTTP on a free port, decodes OTLP in its JSON form, and keeps the spans and the logs.
 import assert from 'node:assert/strict'
 import { createServer } from 'node:http'
 import { text } from 'node:stream/consumers'
@@ -33,6 +33,28 @@ interface WireExport {
   resourceSpans: { resource: { attributes: KeyValue[] }; scopeSpans: { spans: WireSpan[] }[] }[]
 }
 
+interface WireLogs {
+  resourceLogs: {
+    resource: { attributes: KeyValue[] }
+    scopeLogs: {
+      logRecords: {
+        eventName: string
+        severityText: string
+        traceId?: string
+        attributes: KeyValue[]
+      }[]
+    }[]
+  }[]
+}
+
+export interface ReceivedLog {
+  event: string
+  severity: string
+  trace: string | null
+  attributes: Record<string, unknown>
+  resource: Record<string, unknown>
+}
+
 export interface ReceivedSpan {
   trace: string
   id: string
@@ -49,6 +71,7 @@ export interface ReceivedSpan {
 /** Its `url` is for OTEL_EXPORTER_OTLP_ENDPOINT. */
 export interface OtlpReceiver extends Listening {
   spans: ReceivedSpan[]
+  logs: ReceivedLog[]
   /** What arrived, as it arrived. */
   bodies: string[]
   /** The status that exports are answered with. */
@@ -57,14 +80,17 @@ export interface OtlpReceiver extends Listening {
 
 export async function otlpReceiver(): Promise<OtlpReceiver> {
   const server = createServer(async (request, response) => {
-    assert.equal(request.url, '/v1/traces')
+    assert.match(request.url ?? '', /^\/v1\/(traces|logs)$/)
     assert.equal(request.headers['content-type'], 'application/json')
     const body = await text(request)
     receiver.bodies.push(body)
-    if (receiver.status === 200) receiver.spans.push(...spansOf(JSON.parse(body)))
+    if (receiver.status === 200) {
+      if (request.url === '/v1/logs') receiver.logs.push(...logsOf(JSON.parse(body)))
+      else receiver.spans.push(...spansOf(JSON.parse(body)))
+    }
     response.writeHead(receiver.status, { 'content-type': 'application/json' }).end('{}')
   })
-  const receiver: OtlpReceiver = { ...(await listen(server)), spans: [], bodies: [], status: 200 }
+  const receiver: OtlpReceiver = { ...(await listen(server)), spans: [], logs: [], bodies: [], status: 200 }
   return receiver
 }
 
@@ -81,6 +107,20 @@ function spansOf({ resourceSpans }: WireExport): ReceivedSpan[] {
         endMs: Number(span.endTimeUnixNano) / 1e6,
         attributes: decodedAll(span.attributes),
         isError: span.status.code === 2,
+        resource: decodedAll(resource.attributes),
+      })),
+    ),
+  )
+}
+
+function logsOf({ resourceLogs }: WireLogs): ReceivedLog[] {
+  return resourceLogs.flatMap(({ resource, scopeLogs }) =>
+    scopeLogs.flatMap(({ logRecords }) =>
+      logRecords.map((record) => ({
+        event: record.eventName,
+        severity: record.severityText,
+        trace: record.traceId || null,
+        attributes: decodedAll(record.attributes),
         resource: decodedAll(resource.attributes),
       })),
     ),

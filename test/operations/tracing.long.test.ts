@@ -121,6 +121,27 @@ describe('traces', { timeout: 120_000, skip: withoutPackages }, () => {
     const key = (await readFile(join(crash.folder, 'data/api-key'), 'utf8')).trim()
     for (const secret of [CONTENT, ANSWER, key, 'collector-secret', 'l0', 'input.jsonl'])
       assert.ok(!collector.bodies.some((body) => body.includes(secret)), secret)
+
+    const logged = collector.logs.filter(({ event }) => event === 'offpeak.line')
+    assert.deepEqual(
+      logged.map(({ attributes }) => attributes['offpeak.request.id']).sort(),
+      lines.data.map((one) => one.id).sort(),
+    )
+    const [first] = logged
+    assert.deepEqual(
+      [first?.trace, first?.severity, first?.resource['service.name']],
+      [TRACE, 'INFO', 'team-a'],
+    )
+    assert.equal(first?.attributes['offpeak.batch.id'], id)
+    assert.equal(first?.attributes['gen_ai.usage.output_tokens'], 5)
+    const created = collector.logs.find(
+      ({ event, trace }) => event === 'offpeak.call' && trace === TRACE,
+    )?.attributes
+    assert.deepEqual(
+      [created?.['http.request.method'], created?.['url.path'], created?.['http.response.status_code']],
+      ['POST', '/v1/batches', 200],
+    )
+    assert.match(String(created?.['offpeak.key.id']), /^key_/)
   })
 
   test('lines that are not sampled stay in the trace of the caller, unsampled', async () => {
@@ -156,10 +177,14 @@ describe('traces', { timeout: 120_000, skip: withoutPackages }, () => {
     await using collector = await otlpReceiver()
     collector.status = 400
     await using crash = await CrashTest.begin()
-    const service = await crash.start('serve', envOf(collector, { OTEL_BSP_SCHEDULE_DELAY: '10' }))
+    const service = await crash.start(
+      'serve',
+      envOf(collector, { OTEL_BSP_SCHEDULE_DELAY: '10', OTEL_BLRP_MAX_QUEUE_SIZE: '1' }),
+    )
     await crash.checkResults(await crash.completed((await crash.batchOf(3)).id), 3)
     assert.equal(await service.end('SIGTERM'), 0, service.log)
-    assert.match(service.log, /traces could not be exported/)
+    assert.match(service.log, /traces or logs could not be exported/)
+    assert.match(service.log, /calls and lines were not logged: the collector is too slow, or down/)
     assert.ok(!service.log.includes('collector-secret'))
   })
 
@@ -187,7 +212,7 @@ describe('traces', { timeout: 120_000, skip: withoutPackages }, () => {
     )
     await assert.rejects(
       crash.start('serve', envOf(collector, { NODE_OPTIONS: `--import=data:text/javascript,${hide}` })),
-      /ended before it was ready: offpeak: traces are asked for .* not installed: .*OTEL_SDK_DISABLED=true\s*$/,
+      /ended before it was ready: offpeak: traces or logs are asked for .* not installed: .*OTEL_SDK_DISABLED=true\s*$/,
     )
   })
 })

@@ -1,6 +1,7 @@
 // Opens a claimed chunk: reads its lines from the input file and its finished lines from the journals.
 import { BlobMissing, isDamaged } from '../../blobs/blobs.ts'
 import { Run } from '../../dispatch/run.ts'
+import type { AuditLog } from '../../domain/audit-log.ts'
 import { stopReason } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { wireError } from '../../domain/errors.ts'
@@ -20,6 +21,7 @@ const UNREADABLE = 'the input of a chunk was damaged; its unfinished lines end a
 
 interface ChunkReaderOptions extends Ports {
   models: ReadonlyMap<string, Model>
+  auditLog?: AuditLog | undefined
 }
 
 export class ChunkReader {
@@ -41,7 +43,13 @@ export class ChunkReader {
   }
 
   /** Throws InputUnreadable while the input may still be restored before the batch's deadline. */
-  async read(claim: ChunkRow, { batch, content }: BatchInput): Promise<Run> {
+  async read(claim: ChunkRow, input: BatchInput): Promise<Run> {
+    const run = await this.#read(claim, input)
+    run.results.auditLog = this.#options.auditLog
+    return run
+  }
+
+  async #read(claim: ChunkRow, { batch, content }: BatchInput): Promise<Run> {
     const { store, sealed, models, clock, log } = this.#options
     const { written: journalled, unusable } =
       claim.completed + claim.failed > 0
