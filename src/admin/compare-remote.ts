@@ -53,7 +53,7 @@ export async function compareRemote(db: Reader, sealed: SealedBlobs): Promise<Re
   return { upstreams: [...sums.values()], differences }
 }
 
-/** Adds a remote batch to the sums; returns its difference, or null. */
+/** Adds a remote batch to the sums; returns the difference between both records of the batch, or null. */
 function add(sums: Map<string, RemoteSums>, row: RemoteBatchRow): string | null {
   const { upstream } = row
   const sum = sums.get(upstream) ?? {

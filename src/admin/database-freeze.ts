@@ -36,13 +36,13 @@ export async function thaw(store: Store): Promise<void> {
   await store.write((tx) => deleteProperty(tx, 'frozen'))
 }
 
-/** Throws AdminCommandError with the action to take, if no service may run on the database. */
+/** Checks that a service may run on the database; else throws AdminCommandError with the action to take. */
 export async function assertNotFrozen(db: Reader): Promise<void> {
   const why = await readFreeze(db)
   if (why !== null) throw new AdminCommandError(`this database is not to be used now: ${freezeReason(why)}`)
 }
 
-/** Throws AdminCommandError while processes of a service run, or may still run. */
+/** Checks that no process of a service runs, or may still run; else throws AdminCommandError. */
 export async function assertNoLiveProcess(store: Store, doing: string): Promise<void> {
   const { count, longest_ms } = await liveSessions(store.read)
   if (count === 0) return
@@ -85,7 +85,7 @@ export async function bindMasterKey(store: Store, key_id: string): Promise<void>
   await assertSameMasterKey(store.read, key_id)
 }
 
-/** Throws AdminCommandError when the database is bound to another master key than `key_id`. */
+/** Checks that the master key of the database is `key_id`, if it has one; else throws AdminCommandError. */
 export async function assertSameMasterKey(db: Reader, key_id: string): Promise<void> {
   const ours = await readProperty(db, 'master_key')
   if (ours === null || ours === key_id) return

@@ -106,9 +106,9 @@ const BEFORE_RESPONSE = ',"response":'
 const SEARCHED_BYTES = 4096
 
 /**
- * The record of a line of the chunk, with its `response` while its result file exists (null afterwards, and for lines that
- * failed). Undefined when the line has not finished yet. `models` name the servers; null for operators, who also read
- * addresses.
+ * The record of a line of the chunk, with its `response` while its result file exists (null afterwards, and for lines
+ * that failed). Undefined when the line has not finished yet. `models` name the servers; null for operators, who also
+ * read addresses.
  */
 export async function readLineRecord(
   ports: ReadPorts,

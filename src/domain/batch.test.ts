@@ -101,10 +101,10 @@ describe('the states of a file', () => {
   })
 })
 
-/** Every status that some chain of moves leads to from `start`, itself included. */
+/** The statuses that some chain of moves reaches from `start`, itself included. */
 function reachable<S extends string>(moves: Record<S, readonly S[]>, start: S): Set<S> {
   const seen = new Set([start])
-  // A Set hands out what is added to it while it is walked.
+  // A Set includes values that are added during iteration.
   for (const status of seen) for (const next of moves[status]) seen.add(next)
   return seen
 }

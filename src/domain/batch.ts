@@ -196,7 +196,7 @@ export const UNRECORDED_STATES = [
   'ended',
 ] as const satisfies RemoteBatchState[]
 
-/** Throws if the table has no such transition, which is a programmer error. */
+/** Asserts that REMOTE_BATCH_TRANSITIONS allows a transition; throws for a programmer error. */
 export function assertRemoteTransition(id: string, from: RemoteBatchState, to: RemoteBatchState): void {
   if (!REMOTE_BATCH_TRANSITIONS[from].includes(to))
     throw new Error(`the remote batch ${id} cannot become ${to} from ${from}`)

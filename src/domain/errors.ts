@@ -12,7 +12,7 @@ export const ERROR_TYPES = [
 ] as const
 type ErrorType = (typeof ERROR_TYPES)[number]
 
-/** Where a code may appear: in an HTTP response, in `status_details` of an uploaded file, in a line of an error file. */
+/** A place of error codes: an HTTP response, `status_details` of an uploaded file, or a line of an error file. */
 export type ErrorPlace = 'http' | 'file' | 'line'
 
 export interface ErrorRow {

@@ -61,7 +61,7 @@ export function payerKey({ entity, model }: Pick<Payer, 'entity' | 'model'>): st
   return JSON.stringify([entity, model])
 }
 
-/** A limit's terms. `subject`: an entity, its type or a key, as the scope says. `model`: the one that counts, or ''. */
+/** A limit's terms. `subject`: an entity, its type or a key, as the scope says. `model`: the only model, or ''. */
 interface LimitTerms {
   scope: LimitScope
   subject: string
@@ -81,8 +81,8 @@ export function spenderOf({ scope, subject, model }: LimitTerms, payer: Payer): 
   return subject === (scope === 'entity' ? entity : entityType(entity)) ? entity : null
 }
 
-// An account is a sum of spend that a limit may count: of the project, of a key or of an entity; of all models, or of one.
-// Each line counts to several accounts.
+// An account is a sum of spend that a limit may count: of the project, of a key or of an entity; of all models, or of
+// one. Each line counts to several accounts.
 
 function account(owner: 'project' | 'key' | 'entity', name: string, model: string): string {
   return JSON.stringify([owner, name, model])

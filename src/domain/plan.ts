@@ -11,7 +11,7 @@ export interface CompletionWindow {
 
 export interface Plan {
   name: string
-  /** One or more completion windows, in configured order. */
+  /** The completion windows, at least one, in configured order. */
   completion_windows: readonly CompletionWindow[]
   file_retention_ms: number
   /** The retention of content that is deleted early; null: content is kept for `file_retention_ms`. */
@@ -20,8 +20,8 @@ export interface Plan {
 }
 
 /**
- * The completion window that a request asks for. `not_in_plan`: this plan does not offer it (403), `invalid`: it is not a
- * duration (400). `1440m` is the same window as `24h`.
+ * The completion window that a request asks for. `not_in_plan`: this plan does not offer it (403), `invalid`: it is not
+ * a duration (400). `1440m` is the same window as `24h`.
  */
 export function windowOf(plan: Plan, text: string): CompletionWindow | 'not_in_plan' | 'invalid' {
   const ms = durationMs(text)

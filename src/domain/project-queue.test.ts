@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ProjectQueue, QueueFull } from './project-queue.ts'
 
-/** Runs operations that end when told to, and writes down the order in which they begin. */
+/** Runs operations that end on command, and records the order in which they begin. */
 class Operations {
   readonly begun: string[] = []
   readonly #queue: ProjectQueue
@@ -13,7 +13,7 @@ class Operations {
     this.#queue = queue
   }
 
-  /** The first letter of the name is the project. */
+  /** Adds operations; the first letter of a name is its project. */
   async add(...names: string[]): Promise<void> {
     for (const name of names)
       this.#done.set(
@@ -28,7 +28,7 @@ class Operations {
     await soon()
   }
 
-  /** Ends one that runs, and waits until others have begun in its place. */
+  /** Ends a running operation, and waits until others have begun. */
   async end(name: string): Promise<void> {
     this.#ends.get(name)?.()
     await this.#done.get(name)

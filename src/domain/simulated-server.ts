@@ -1,5 +1,5 @@
-// Describes the simulated model server: the faults that it can make, its options and their defaults. `429`, `500`, `503`:
-// that status. `hang`: never answers. `reset`: breaks the connection. `garbage`: a 200 without a completion.
+// Describes the simulated model server: the faults that it can make, its options and their defaults. `429`, `500`,
+// `503`: that status. `hang`: never answers. `reset`: breaks the connection. `garbage`: a 200 without a completion.
 // `missing_usage`: no token counts. `off_schema`: an object without the fields that the JSON Schema of the request has.
 
 export const SIMULATED_FAULTS = [
@@ -17,7 +17,7 @@ export type SimulatedFault = (typeof SIMULATED_FAULTS)[number]
 /** The fraction of requests, 0 to 1, that meets each fault. */
 export type FaultRates = Readonly<Partial<Record<SimulatedFault, number>>>
 
-/** The behaviour of the simulated server, which depends only on these options and the bytes of a request. */
+/** The options of the simulated server, whose behaviour depends only on options and the bytes of a request. */
 export interface SimOptions {
   /** Latency of an answer: fixed, or between two bounds, equal for equal requests. Default 0. */
   latency_ms?: number | { min: number; max: number }

@@ -20,7 +20,7 @@ export interface QuotaHolder {
   quotas: Plan['quotas']
 }
 
-/** Throws quota_exceeded if a call that adds `more` would exceed a quota. */
+/** Checks quotas before a call adds `more`. Throws quota_exceeded. */
 export async function checkQuotas(tx: Writer, { project_id, quotas }: QuotaHolder, more: Use): Promise<void> {
   const names = QUOTA_NAMES.filter(isStored).filter(
     (name) => more[name] !== undefined && quotas[name] !== null,

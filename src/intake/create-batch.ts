@@ -27,8 +27,8 @@ interface BatchOwner {
   /** The W3C trace context of the call. */
   traceparent: string | null
   /**
-   * Whether a file that is invalid or not validated yet makes a batch that fails or waits, rather than an error of the
-   * call; `pending`: only one that is not validated yet does.
+   * Whether a batch of an invalid or unvalidated file is created and fails or waits, instead of an error of the call;
+   * `pending`: only of an unvalidated one.
    */
   takesAnyFile: boolean | 'pending'
 }

@@ -10,7 +10,7 @@ import { claimTask } from '../store/tasks.ts'
 import { openSession } from '../store/workers.ts'
 import { type FetchDeps, fetchInput, insertFetchedFile } from './fetch-input.ts'
 
-/** The task that fetches a file, and what makes a batch of it. */
+/** A task that fetches a file, and functions on its batch. */
 async function fetching() {
   const world = await queuedBatch({ chunks: 1, lines: 1 })
   const { store, clock, project_id } = world

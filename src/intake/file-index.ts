@@ -1,5 +1,5 @@
-// The index of an input file. Streaming validation (upload.ts) or the task `validate` makes it; a damaged index is rebuilt
-// from the content of the file, since it contains nothing else.
+// The index of an input file. Streaming validation (upload.ts) or the task `validate` makes it; a damaged index is
+// rebuilt from the content of the file, since it contains nothing else.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { Model } from '../domain/model.ts'
 import type { FileIndex } from '../jsonl/projection.ts'
@@ -72,8 +72,8 @@ export async function withStatistics({
 }
 
 /**
- * Projects the cost of a batch from the index of its input file. Null when a batch cannot read the file; createBatch throws
- * the reason.
+ * Projects the cost of a batch from the index of its input file. Null when a batch cannot read the file; createBatch
+ * throws the reason.
  */
 export async function readProjection(
   deps: ProjectionDeps,
@@ -102,8 +102,9 @@ interface ValidateDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
 }
 
 /**
- * Runs the task that validates an uploaded file: pending → processed, or error with the invalid lines. It runs in a worker,
- * so the API is not slowed by large files. If streaming validation has stored the index already, nothing is read.
+ * Runs the task that validates an uploaded file: pending → processed, or error with the invalid lines. It runs in a
+ * worker, so the API is not slowed by large files. If streaming validation has stored the index already, nothing is
+ * read.
  */
 export async function validateFile(deps: ValidateDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
   const { store, sealed, clock, limits } = deps

@@ -111,7 +111,7 @@ interface Group<T> {
   queue: Entry<T>[]
   open: OpenBatch | null
   isRunning: boolean
-  /** How many requests are committed without waiting for more. */
+  /** The number of requests that are committed without waiting for more. */
   enough?: { count: number; reached: AbortController }
 }
 

@@ -21,7 +21,7 @@ async function emptyStore(t: TestContext): Promise<Store> {
   return store
 }
 
-/** A call that receives until it is told to end, as slowly as the test likes. */
+/** A call that receives content until the test ends it. */
 class Call {
   readonly #entered = Promise.withResolvers<TakeBytes>()
   readonly #end = Promise.withResolvers<void>()
@@ -37,7 +37,7 @@ class Call {
     this.#entered.promise.catch(() => {})
   }
 
-  /** The code of the error that refused it, or null once it receives. */
+  /** The code of the error that rejected the call, or null once it receives. */
   async errorCode(): Promise<string | null> {
     return await this.#entered.promise.then(
       () => null,

@@ -5,7 +5,7 @@ import fc from 'fast-check'
 import { ApiError } from '../domain/errors.ts'
 import { MessageRequests } from './message-requests.ts'
 
-/** The lines of a body that comes in pieces of these lengths, the last one over and over. */
+/** The lines of a body in pieces of these lengths, the last one repeated. */
 async function linesOf(body: string, lengths: readonly number[] = [65_536]): Promise<string> {
   const bytes = Buffer.from(body)
   async function* pieces(): AsyncGenerator<Buffer> {

@@ -1,5 +1,5 @@
-// Runs the task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
-// run; a batch without such a line fails, with an error line for each of its lines.
+// Runs the task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that
+// can run; a batch without such a line fails, with an error line for each of its lines.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { AuditLog } from '../domain/audit-log.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan, type StopReason, stopReason } from '../domain/batch.ts'
@@ -88,9 +88,9 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
 type LineOrder = Pick<BatchRow, 'prefix_bytes' | 'lines_ahead'>
 
 /**
- * The chunks of the input, in the order in which they are claimed. If the input cannot be read, this throws until the completion window ends, so that an
- * operator can restore the input. After that `content` is null and the chunks are made from the line count alone, so
- * that each line ends with an error (worker/claim/chunk-reader.ts).
+ * The chunks of the input, in the order in which they are claimed. If the input cannot be read, this throws until the
+ * completion window ends, so that an operator can restore the input. After that `content` is null and the chunks are
+ * made from the line count alone, so that each line ends with an error (worker/claim/chunk-reader.ts).
  */
 async function inputOf(
   deps: PlanDeps,

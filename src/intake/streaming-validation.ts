@@ -2,9 +2,9 @@
 // stored. It is an optimisation: small files, files above the concurrency limit, invalid files, and all files after a
 // crash of the thread are validated from their blobs.
 //
-// Each upload has a few blocks in flight and waits when all are in use, and while custom_ids of earlier lines are stored, so
-// memory does not depend on the file size.
-// The first large file starts the thread; it ends after an idle time.
+// Each upload has a few blocks in flight and waits when all are in use, and while custom_ids of earlier lines are
+// stored, so memory does not depend on the file size. The first large file starts the thread; it ends after an idle
+// time.
 import { Worker } from 'node:worker_threads'
 import type { Clock } from '../domain/clock.ts'
 import type { DeclaredEndpoint } from '../domain/endpoint.ts'
@@ -22,7 +22,7 @@ const BLOCK_BYTES = 256 * 1024
 /** The number of blocks of one upload, full and empty. */
 const BLOCKS_MAX = 4
 const IDLE_MS = 30_000
-/** The heap of the thread in MiB; it allocates little, and crashes above the second limit. */
+/** The heap limits of the validation thread in MiB; the thread crashes above the second one. */
 const HEAP = { maxYoungGenerationSizeMb: 4, maxOldGenerationSizeMb: 64 }
 
 interface StreamingValidationOptions {

@@ -1,5 +1,5 @@
-// Uploads in parts: each part is stored as it arrives, in any order and beside others, and survives a restart. Completing
-// the upload reads its parts in the given order as one content, which becomes a file like any other.
+// Uploads in parts: each part is stored as it arrives, in any order and beside others, and survives a restart.
+// Completing the upload reads its parts in the given order as one content, which becomes a file like any other.
 import { createHash } from 'node:crypto'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
@@ -161,7 +161,7 @@ interface Call {
 
 export class UploadCompletions {
   readonly #deps: CompletionDeps
-  /** This process's running attempts by upload. */
+  /** The running attempts of this process, by upload ID. */
   readonly #running = new Map<string, Promise<unknown>>()
 
   constructor(deps: CompletionDeps) {

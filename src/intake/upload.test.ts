@@ -58,7 +58,7 @@ async function* form(content: Iterable<Buffer> = [Buffer.from(CONTENT)]): AsyncG
 }
 
 const LIMITS = { lines_max: 100_000, line_bytes_max: 100_000 }
-/** Big by what its sender says. */
+/** An upload with a large announced size. */
 const BIG_UPLOAD = { ...UPLOAD, file_bytes_max: 10_000_000, form_bytes: 50_000_000 }
 
 function lines(count: number): string {
@@ -98,7 +98,7 @@ async function keys(blobs: Blobs): Promise<string[]> {
   return found.sort()
 }
 
-/** Its commits are done, and whoever asked for one is told that it failed. */
+/** A store whose commits take effect, but reject as failed. */
 function losesAnswers(store: Store): Store {
   return {
     ...store,

@@ -52,7 +52,7 @@ async function refused(text: string | Buffer, options?: ValidateOptions, limits 
   return validation
 }
 
-/** Every id in one of two buckets: nearly every line is suspected. */
+/** A hash with two values only, so that nearly every line collides. */
 const weak: IdHash & { lo: number } = {
   lo: 0,
   hi: 0,

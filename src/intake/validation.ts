@@ -44,7 +44,7 @@ class InvalidLines {
   }
 }
 
-/** The first invalid line, what is wrong with it, how to fix it, and how many more there are. */
+/** A text with the first invalid line, its error, the fix, and the number of further invalid lines. */
 function describeInvalidLines(invalid: InvalidLines, read_to_end: boolean): string {
   const [first] = invalid.list
   if (first === undefined) throw new Error('there is no invalid line')

@@ -11,7 +11,7 @@ import { partsWithin, type TokenUsage } from '../domain/money.ts'
 import { type JsonKind, JsonScanner, Names, type Span, setSpan } from './json-scan.ts'
 
 export interface Answer {
-  /** Null where the server reports no usage, or a usage with an invalid count. */
+  /** The reported usage; null where the server reports none, or one with an invalid count. */
   usage: TokenUsage | null
   /** Whether the reported usage has to be replaced: a count in it is invalid, or `usage` has other counts. */
   isUsageRejected: boolean
@@ -63,7 +63,7 @@ const STOP_REASONS = [
 ] as const
 type StopReason = (typeof STOP_REASONS)[number]
 
-/** A part of the tokens of a prompt or a completion. */
+/** A kind of tokens that a usage counts within the prompt or the completion. */
 type Part = 'cached' | 'written' | 'written_5m' | 'written_1h' | 'reasoning'
 
 /**

@@ -74,8 +74,8 @@ export async function* inBlocks(
   if (block.length > 0) yield block.take()
 }
 
-// `LineSplitter` splits an input for validation: a line within one block is not copied, and a line that is too long is not
-// buffered. Blank lines are counted and skipped; a byte order mark at the start of the file and the CR of a CRLF
+// `LineSplitter` splits an input for validation: a line within one block is not copied, and a line that is too long is
+// not buffered. Blank lines are counted and skipped; a byte order mark at the start of the file and the CR of a CRLF
 // are not part of a line.
 
 /** Receives every line that is not blank. `number` counts from 1, including blank lines. */

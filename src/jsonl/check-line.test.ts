@@ -29,7 +29,7 @@ function lineOf(body: unknown): InputLine {
   return line
 }
 
-/** A body that can run, but for what `change` says. */
+/** The error of a valid body with the fields of `change`. */
 function check(change: Record<string, unknown>): [string, string | undefined] | null {
   const error = checkLine(
     lineOf({ model: 'sim-1', messages: [{ role: 'user', content: 'Hi' }], ...change }),
@@ -39,7 +39,7 @@ function check(change: Record<string, unknown>): [string, string | undefined] | 
   return error && [error.code, error.param]
 }
 
-/** A body that can run, with more members, written as they are. */
+/** The error of a valid body with more members, as text. */
 function checkText(members: string): ReturnType<typeof checkLine> {
   return checkBody(`{"model":"sim-1","messages":[{"role":"user","content":"Hi"}],${members}}`)
 }

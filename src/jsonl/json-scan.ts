@@ -239,7 +239,7 @@ export class JsonScanner {
     return this.#fail(i, 'expected "," or "]"')
   }
 
-  /** Which of `names` the last key is, escapes resolved; null if none. Called once per member. */
+  /** The one of `names` that the last key equals, escapes resolved; null if none. Called once per member. */
   key<T extends string>(names: Names<T>): T | null {
     const { key_start, key_end } = this
     const text = this.key_escaped ? this.decode(key_start, key_end, true) : null
@@ -287,7 +287,7 @@ export class JsonScanner {
     return true
   }
 
-  /** Which of `names` the last string is, escapes resolved; null if none. */
+  /** The one of `names` that the last string equals, escapes resolved; null if none. */
   text<T extends string>(names: Names<T>): T | null {
     const { text_start, text_end } = this
     const word = this.text_escaped
@@ -305,7 +305,7 @@ export class JsonScanner {
     return this.#plainNumber(start, i) ?? Number(this.bytes.toString('latin1', start, i))
   }
 
-  /** The value of a short number without sign or exponent; null for others. Digits and power of ten are exact doubles, so their quotient is rounded once, as Number() does. */
+  /** The exact value of a short number without sign or exponent, a quotient of exact doubles; null for others. */
   #plainNumber(start: number, end: number): number | null {
     if (end - start > 15) return null
     const bytes = this.bytes

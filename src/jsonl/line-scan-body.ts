@@ -207,7 +207,7 @@ export class BodyFacts {
     return this.#set.endpoint
   }
 
-  /** All fields that the table names for the endpoint. */
+  /** The fields of the endpoint in the table of endpoints. */
   get fields(): ReadonlyMap<string, Field> {
     return this.#set.fields
   }

@@ -295,7 +295,7 @@ const METADATA_KEYS = new Names('entity')
 
 /** Scans the `metadata` of a line, a few short strings. The entity is read at once; other keys are read on demand. */
 export class MetadataScan {
-  /** False where `metadata` is absent or `null`. */
+  /** Whether the line has `metadata` that is not `null`. */
   present = false
   readonly span: Span = { start: 0, end: 0 }
   /** The reason to reject the metadata, or null. */

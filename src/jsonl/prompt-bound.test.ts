@@ -20,7 +20,7 @@ function inputsOf(url: EndpointPath, body: object): number {
   return promptOf(scanned.body).inputs
 }
 
-/** Beyond the bytes of the body. */
+/** The tokens of the bound beyond the bytes of the body. */
 function beyondBytes(url: EndpointPath, body: object, reported = MORE_THAN_BYTES): number {
   const bytes = Buffer.from(JSON.stringify(body))
   return promptTokensMax(bytes, whole(bytes), url, inputsOf(url, body), reported) - bytes.length

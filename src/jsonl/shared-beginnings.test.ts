@@ -27,14 +27,14 @@ function sharingOf(lines: readonly Asked[]): Sharing {
   return beginnings.finish(Math.ceil(lines.length / CHUNK_LINES))
 }
 
-/** Other words in each document, which begins with its number only after what all of them have in common. */
+/** A document of words that depend on its number. */
 function documentOf(number: number, bytes = 4096): string {
   let text = ''
   for (let at = number; text.length < bytes; at++) text += `${Math.imul(at + 1, 0x9e3779b1) >>> 0} `
   return text.slice(0, bytes)
 }
 
-/** The same in every run. */
+/** A shuffled copy, the same in every run. */
 function shuffled<T>(all: readonly T[]): T[] {
   const random = seededRandom(7)
   const keyed = all.map((one) => ({ one, key: random.next() }))

@@ -1,11 +1,11 @@
 // Finds out, while a file is validated, which of its lines have the beginnings of their prompts in common, since model
-// servers cache the computation of a prefix: how many bytes they share, how far apart such lines are, and in which order
-// its chunks should be claimed so that such lines are open at the same time.
+// servers cache the computation of a prefix: how many bytes they share, how far apart such lines are, and in which
+// order its chunks should be claimed so that such lines are open at the same time.
 //
 // Memory is bounded: a sample of the beginnings is kept, chosen by their hashes, so that all lines with a beginning are
 // counted or none. When the sample of a depth is full, it is halved, and those of greater depths with it. A signature,
-// made of some of the bytes, tells at little cost that most lines are not in the sample; the beginnings in the sample are
-// compared by a hash of all their bytes.
+// made of some of the bytes, tells at little cost that most lines are not in the sample; the beginnings in the sample
+// are compared by a hash of all their bytes.
 import { crc32 } from 'node:zlib'
 import type { InputLine } from './line-scan.ts'
 import { promptSpan } from './line-scan-body.ts'
@@ -125,7 +125,7 @@ export class SharedBeginnings {
     }
   }
 
-  /** Drops half of the sample of a depth: by signatures of the first depth with `least` beginnings, or else by hashes. */
+  /** Drops half of the sample of a depth: by signatures of the first one with `least` beginnings, or else by hashes. */
   #halve(depth: number, least: number): void {
     const to = this.#levels.findIndex(
       (level, i) => i <= depth && level.groups.size >= least && level.isHalvedBySignatures(i),
@@ -172,7 +172,7 @@ interface Place {
 
 /** The sampled beginnings of one depth. */
 class Level {
-  /** The groups by the hash of their beginning. */
+  /** The sampled groups by the hash of their common beginning. */
   readonly groups = new Map<number, Group>()
   /** Bits that must be zero in the signature and in the hash of a sampled beginning. */
   signatureMask = 0
@@ -238,7 +238,7 @@ class Level {
     return { any: sums.repeated / lines, near: sums.near / lines }
   }
 
-  /** All chunks, each placed near the chunks in which its beginnings occur first. */
+  /** The order of chunks that places each near the chunks in which its beginnings occur first. */
   order(chunkCount: number): number[] {
     const places: number[] = []
     let [distances, repeated, fresh] = [0, 0, 0]

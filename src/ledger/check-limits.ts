@@ -32,7 +32,7 @@ export interface LimitProjection extends Counter {
   projectedOpen: number
   /** The projected spend of this batch. */
   projected: number
-  /** Whether the sum of all three exceeds the cap. */
+  /** Whether spend, projections of open batches and this batch together exceed the cap. */
   exceeds: boolean
 }
 

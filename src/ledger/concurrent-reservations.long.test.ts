@@ -28,12 +28,12 @@ import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
 
 const NOW = Date.UTC(2026, 11, 1) - 1
-/** The clock is set to one of these: on either side of the end of a month, and of a day. */
+/** Times of the clock: on either side of the end of a month, and of a day. */
 const TIMES = [NOW, Date.UTC(2026, 11, 1), Date.UTC(2026, 11, 2)]
 const CHUNKS = 2
 const ENTITIES = ['user:a', 'user:b', 'team:x', null] as const
 const MODELS = ['m', 'n'] as const
-/** Each chunk is of another key. */
+/** The keys of the chunks, one each. */
 const KEYS = ['key_1', 'key_2'] as const
 const PAYERS: readonly Payer[] = ENTITIES.flatMap((entity) =>
   MODELS.flatMap((model) => KEYS.map((key_id) => ({ entity, model, key_id }))),
@@ -277,7 +277,7 @@ async function submit(
   assert.equal(apiError === null, fits, `${tokens} tokens for ${JSON.stringify(payer)}`)
 }
 
-/** In the window of the cap that contains `at`. */
+/** The tokens of a spender in the cap's window that contains `at`. */
 function spentUnder(cap: Cap, spender: string, spent: readonly Spent[], at: number): number {
   return spent
     .filter((line) => isCounted(cap, spender, line, at))
@@ -309,7 +309,7 @@ function heldUnder(cap: Cap, spender: string, workers: readonly WorkerChunk[], a
     .reduce((sum, { worst }) => sum + worst, 0)
 }
 
-/** The books say what the model says. */
+/** Asserts that the books equal the model. */
 async function balance(
   tx: Writer,
   project_id: string,

@@ -56,7 +56,7 @@ else {
   })
 }
 
-/** Reserves and commits until its rounds are over, then parks its chunk; returns what it has spent. */
+/** Runs a worker: reserves and commits for some rounds, then parks its chunk; returns its spend. */
 async function work(store: Store, chunk: TestChunk, seed: number): Promise<number> {
   const random = seededRandom(seed)
   let spent = 0
@@ -111,7 +111,7 @@ async function commit(
   })
 }
 
-/** Makes, changes and deletes limits beside the one that is watched, and asks for batches. */
+/** Creates, changes and deletes other limits than the checked one, and admits batches. */
 async function meddle(store: Store, project_id: string, isOver: () => boolean): Promise<void> {
   const random = seededRandom(99)
   const projection = {
@@ -151,7 +151,7 @@ async function watch(store: Store, project_id: string, isOver: () => boolean): P
   }
 }
 
-/** Tokens, as of one moment: in one statement. */
+/** The amounts of tokens at one moment, read by one statement. */
 async function readAmounts(store: Store, project_id: string) {
   const row = await store.read
     .selectNoFrom([

@@ -215,7 +215,7 @@ export type Language = (typeof LANGUAGES)[number]
 /** Script and regions of traditional Chinese (RFC 5646 subtags). */
 const TRADITIONAL = ['hant', 'tw', 'hk', 'mo']
 
-/** The best available language for an Accept-Language header (RFC 9110 §12.5.4): highest weight, then first named; else English. */
+/** The best language for an Accept-Language header (RFC 9110 §12.5.4): highest weight, then first; else English. */
 export function negotiateLanguage(header: string | undefined): Language {
   let best: { language: Language; weight: number } = { language: 'en', weight: 0 }
   for (const range of (header ?? '').slice(0, 1000).split(',')) {

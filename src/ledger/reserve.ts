@@ -2,8 +2,8 @@
 // that locks those limits. So the sum of spend and reservations never exceeds a cap, however many workers reserve
 // concurrently.
 //
-// The limits are checked in the windows of one day, and the lines are charged to that day whenever they end. Reservations
-// of other days count in every window, which can only make lines wait.
+// The limits are checked in the windows of one day, and the lines are charged to that day whenever they end.
+// Reservations of other days count in every window, which can only make lines wait.
 
 import { dayOf } from '../domain/days.ts'
 import { accountsOf, type LimitMetric, type Payer, payerKey, REACHED } from '../domain/limit.ts'
@@ -160,7 +160,7 @@ export interface LimitUsage extends Counter {
 }
 
 interface Allocation {
-  /** Positions of lines that may be sent, including those that were sent already. */
+  /** Positions of lines that may be sent or were sent already. */
   allowed: number[]
   /** Positions of blocked lines, and the limit that blocks each. */
   refused: Map<number, LimitUsage>

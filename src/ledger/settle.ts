@@ -1,6 +1,6 @@
-// Settling enters finished lines in the ledger, charges them to their day (tally.ts), releases their
-// reservations and reduces the projected spend of their batches. All of it runs in the fenced commit that records the lines,
-// so a line is charged exactly once, when its result counts.
+// Settling enters finished lines in the ledger, charges them to their day (tally.ts), releases their reservations and
+// reduces the projected spend of their batches. All of it runs in the fenced commit that records the lines, so a line
+// is charged exactly once, when its result counts.
 
 import { startOfDay } from '../domain/days.ts'
 import { entityType } from '../domain/entity.ts'

@@ -1,5 +1,5 @@
-// Pauses, resumes, cancels and ends batches. A batch ends in the transaction that seals its last chunk: it gets its terminal
-// status, its result files, which are manifests of its chunks, and its event. A result file exists only if it has a line.
+// Pauses, resumes, cancels and ends batches. A batch ends in the transaction that seals its last chunk, with its
+// terminal status, its event and its result files: manifests of its chunks, which exist only for parts with a line.
 import { cancelOutcome, finalStatus, isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
@@ -101,7 +101,7 @@ async function addResultFile(
   return id
 }
 
-/** Ends an input that is not kept, and its table; while other batches read them, they end with the last of these. */
+/** Ends a batch's input that is not kept, and the table of that input; open batches that read a file defer its end. */
 async function expireInput(tx: Writer, { project_id, input_file_id }: BatchRow, now: number): Promise<void> {
   await expireFile(tx, input_file_id, now)
   const input = await readRow(tx, 'files', { id: input_file_id })
@@ -141,7 +141,7 @@ export async function cancelLine(tx: Writer, batch_id: string, line: number): Pr
     .execute()
 }
 
-/** Cancels the line, and no longer shows it as a background response; its record and its content stay with its batch. */
+/** Cancels a line and hides it as a background response; the line stays in its batch with its record and content. */
 export async function deleteResponse(tx: Writer, batch_id: string, line: number): Promise<void> {
   const chunk = await readChunkOfLine(tx, batch_id, line)
   if (!chunk || isResponseDeleted(chunk, line)) throw new ApiError('request_not_found')

@@ -1,6 +1,6 @@
-// Removes a file for users, and deletes its content. An unfinished batch keeps its input past the file's `expires_at`. A
-// caller may delete the input all the same: lines in flight may finish, the others fail, and the last of those batches to
-// end deletes the content (releaseInput).
+// Removes a file for users, and deletes its content. An unfinished batch keeps its input past the file's `expires_at`.
+// A caller may delete the input all the same: lines in flight may finish, the others fail, and the last of those
+// batches to end deletes the content (releaseInput).
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { isInputShared, markInputDeleted, openBatchesOfInput } from '../store/batches.ts'

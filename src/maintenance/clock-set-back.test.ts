@@ -86,7 +86,7 @@ test('a process notices that its clock is set back, by more than clocks are corr
   assert.equal(await setBack.check({ store, clock: skewed }), 1)
 })
 
-/** What the database has for times, as if the clock had been that much ahead when they were stored. */
+/** Moves all stored times ahead, as if the clock had been ahead when they were stored. */
 async function addToTimes({ write }: Store, now: number, ahead_ms: number): Promise<void> {
   await write(async (tx) => {
     const columns = await sql<{ table: string; column: string }>`

@@ -1,6 +1,6 @@
 // The maintenance tasks that every worker runs about once a second: requeue the work of expired sessions, make parked
-// chunks ready when their time has come, delete files that have ended, end uploads past their `expires_at`, and delete the bytes of
-// blobs whose keys are destroyed.
+// chunks ready when their time has come, delete files that have ended, end uploads past their `expires_at`, and delete
+// the bytes of blobs whose keys are destroyed.
 
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'

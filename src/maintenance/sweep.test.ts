@@ -87,7 +87,7 @@ async function makeWorld() {
     clock,
     store,
     blobs,
-    /** The system time is set forward. */
+    /** Sets the system time forward. */
     async setForward(ms: number): Promise<void> {
       aheadMs += ms
       await clock.advance(ms)

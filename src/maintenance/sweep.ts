@@ -76,7 +76,7 @@ export class OrphanSweep {
 }
 
 /**
- * The blobs that the database does not know, or with `isOpenable` those that it cannot open; only blobs from before
+ * The blobs that the database does not know, or with `isOpenable` cannot open; only blobs from before
  * `before` (Unix ms).
  */
 export async function* unknownBlobs(

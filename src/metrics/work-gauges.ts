@@ -41,7 +41,7 @@ export function workGauges(
 ): void {
   const gauge = scraped(registry, Gauge)
   let reading: Promise<WorkCounts> | null = null
-  /** One query serves all gauges of a scrape. */
+  /** Reads the counts once for all gauges of a scrape. */
   const counts = (): Promise<WorkCounts> => {
     reading ??= readWorkCounts(store.read, clock.now()).finally(() => {
       reading = null

@@ -99,7 +99,7 @@ describe('a worker that has lost the lease of a delivery', () => {
 
 type Deliveries = Awaited<ReturnType<typeof deliveries>>
 
-/** One delivery, which a worker has leased. */
+/** A delivery that a worker has leased. */
 async function deliveries() {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-deliver-'))
   const clock = testClock()
@@ -129,7 +129,7 @@ async function deliveries() {
   const handler = deliverer({ store, clock, master, random: () => 0.5, agent: async () => agent })
   return {
     ...{ store, receiver, task, rows },
-    /** The session of the worker ends; returns the rows as they are then. */
+    /** Ends the session of the worker; returns the rows afterwards. */
     async lose(leasedAgain: boolean) {
       await store.write(async (tx) => {
         await closeSession(tx, first)
@@ -137,7 +137,7 @@ async function deliveries() {
       })
       return await rows()
     },
-    /** The first worker handles its task, after the webhook and the delivery were changed like this. */
+    /** Handles the task of the first worker, after a change of the webhook and the delivery. */
     async deliver(
       webhook: { disabled_at?: number } = {},
       status: 'pending' | 'delivered' = 'pending',

@@ -44,7 +44,7 @@ export async function batchesAtRisk(
   return [...first, ...last].slice(0, AT_RISK_MAX).map((pace) => pace.id)
 }
 
-/** At-risk batches for reports: also those that no worker or no server can run just now. */
+/** The IDs of at-risk batches for reports, including batches that no worker or server can run now. */
 export async function batchesInDanger(
   db: Reader,
   now: number,

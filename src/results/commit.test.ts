@@ -140,7 +140,7 @@ async function makeWorld(count: number, lines = 2) {
     rows: queued.chunks,
     commit: (commits: ChunkCommit[]): Promise<Committed> =>
       store.write((tx) => commitChunks(tx, commits, RULES, clock.now())),
-    /** Finishes these lines, which lie in a journal. */
+    /** Finishes lines that are in a journal. */
     async journal(chunk: Run, ...positions: number[]): Promise<ChunkCommit> {
       endLines(chunk, positions)
       const commit = commitOf(chunk)
@@ -155,7 +155,7 @@ async function makeWorld(count: number, lines = 2) {
       const written = await sealChunk(sealed, chunk.claim, 'test', chunk.results)
       return { ...commitOf(chunk), record: { sealed: written, journalled } }
     },
-    /** All that commits count, without when they took effect and how fast. */
+    /** The sums that commits count, without times and rates. */
     async books() {
       const { rate_sampled_at, lines_per_s, speed, ...batch } = await queued.batch()
       const chunks = (await queued.chunks()).map(({ commit_seq, ...chunk }) => chunk)

@@ -24,7 +24,7 @@ export interface ChunkCommit {
     Partial<Pick<ChunkRow, 'remote_batches'>>
   /** The time of the first request under this lease (Unix ms), if the batch was still queued then. */
   begunAt: number | null
-  /** The lines that this commit counts: those finished since the last one. */
+  /** The lines that finished since the last commit, which this commit counts. */
   fresh: Pick<Fresh, 'tallies' | 'errors' | 'expired_lines'>
   /** Whether reservations were requested for the chunk under this lease. */
   hasReservations: boolean

@@ -122,8 +122,8 @@ interface Found {
 }
 
 /**
- * A page of the finished lines of a batch. Lines whose result file was deleted or has expired are left out, unless `gone`
- * lacks their part: then it throws file_not_found.
+ * A page of the finished lines of a batch. Lines whose result file was deleted or has expired are left out, unless
+ * `gone` lacks their part: then it throws file_not_found.
  */
 export async function readFinished(
   ports: ReadPorts,

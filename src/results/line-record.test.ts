@@ -9,7 +9,7 @@ const USAGE = { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 }
 const COUNTS = '"prompt_tokens":3.0,"completion_tokens":1e1,"x":1'
 const CHOICES = '"choices":[{"message":{"role":"a"}}]'
 
-/** The answer as it stands in its result line. */
+/** The answer as its result line contains it. */
 function spliced(answer: string, cost: string): string {
   const bytes = Buffer.from(answer)
   const completion = new AnswerScanner().scan(bytes, '/v1/chat/completions')

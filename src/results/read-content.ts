@@ -8,8 +8,8 @@ import { chunksOf } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
 
-// Reading ahead costs a few frames of memory per reader, for as long as a slow reader takes. With many readers, each has
-// only the piece in memory that it is being sent.
+// Reading ahead costs a few frames of memory per reader, for as long as a slow reader takes. With many readers, each
+// has only the piece in memory that it is being sent.
 
 export interface Ports {
   db: Reader
@@ -170,8 +170,8 @@ function stretchesOf(toRead: readonly { place: number; span: Span }[]): Stretch[
   return stretches
 }
 
-// The content of an upload is one blob; that of a result file is the sealed chunks of its batch in order. While one chunk is
-// sent, the next is opened.
+// The content of an upload is one blob; that of a result file is the sealed chunks of its batch in order. While one
+// chunk is sent, the next is opened.
 
 /** A part of a blob. */
 interface Piece {

@@ -183,7 +183,7 @@ async function stalling({ pool_max = 10 } = {}) {
       stage.stall = on
     },
     allGoesOn,
-    /** These lines of the chunk were answered. */
+    /** Records answers of lines of the chunk. */
     record(chunk: OpenChunk, lines: readonly number[]) {
       for (const line of lines) answer(chunk.results, line)
       recorder.recorded([chunk])

@@ -176,10 +176,10 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     settled: [] as string[],
     /** Keys of journals that were written. */
     journals: [] as string[],
-    /** By how much the system time was set back. */
+    /** The time by which the system time was set back. */
     setBackMs: 0,
     fail: null as 'blobs' | 'commits' | null,
-    /** How many transactions have failed. */
+    /** The number of failed transactions. */
     refused: 0,
     /** The index of the chunk whose results the database rejects. */
     rejected: null as number | null,
@@ -246,7 +246,7 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
   for (const chunk of world.chunks) recorder.track(chunk)
   return Object.assign(world, {
     recorder,
-    /** Lines of the chunk have ended. */
+    /** Ends lines of a chunk. */
     record(run: Run, positions: readonly number[], part?: 'error') {
       endLines(run, positions, part)
       recorder.recorded([run])

@@ -120,9 +120,9 @@ export class Recorder<R extends RecordedRun> {
   }
 
   /**
-   * Ends the lease of an open chunk after its finished lines are journalled. No line of it may be in flight, and none may
-   * be sent from now on, because its reservations are released with its lease. `write` ends the lease, and is repeated
-   * until it succeeds.
+   * Ends the lease of an open chunk after its finished lines are journalled. No line of it may be in flight, and none
+   * may be sent from now on, because its reservations are released with its lease. `write` ends the lease, and is
+   * repeated until it succeeds.
    */
   async park(run: R, write: (tx: Writer, lease: ChunkRow) => Promise<Fenced>): Promise<void> {
     const { results } = run

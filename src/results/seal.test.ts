@@ -30,7 +30,7 @@ function written(line: number, part: 'output' | 'error', bytes: number): Line {
   }
 }
 
-/** Results of lines that were finished in this order. */
+/** The results of lines that finished in this order. */
 function resultsOf(lines: readonly Line[]): ChunkResults {
   const results = new ChunkResults(null, lines)
   for (const [position, line] of lines.entries()) writeLine(results, position, line)
@@ -49,7 +49,7 @@ async function writeJournal(
   return { blob: await sealed.put(JOURNAL_OWNER, key, pieces), bytes }
 }
 
-/** All entries of a journal. */
+/** The span of all entries of a journal. */
 function whole(blob: SealedBlob, bytes: number) {
   return { part: { byte_start: 0, byte_end: bytes }, blob }
 }

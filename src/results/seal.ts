@@ -18,8 +18,8 @@ export interface SealedChunk {
 type Source = Iterable<Buffer> | AsyncIterable<Buffer>
 
 /**
- * Writes the blobs of a chunk under keys of this attempt, once every line has a result. Throws BlobMissing or BlobDamaged
- * if a journal cannot be read.
+ * Writes the blobs of a chunk under keys of this attempt, once every line has a result. Throws BlobMissing or
+ * BlobDamaged if a journal cannot be read.
  */
 export async function sealChunk(
   sealed: SealedBlobs,

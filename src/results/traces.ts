@@ -1,6 +1,6 @@
-// Traces a batch and its chunks. A chunk has a span from its claim to its commit, below the call that created its batch,
-// and below that one for each phase; the phases follow each other. Lines of the chunk get spans below that of the phase
-// `send`. The span of a batch is known only at its end, so it is a sibling of its chunks.
+// Traces a batch and its chunks. A chunk has a span from its claim to its commit, below the call that created its
+// batch, and below that one for each phase; the phases follow each other. Lines of the chunk get spans below that of
+// the phase `send`. The span of a batch is known only at its end, so it is a sibling of its chunks.
 
 import type { BackendResult } from '../backends/backend.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'

@@ -42,9 +42,9 @@ const WORKERS_SHARED_MAX = 64
 const ALL_MODELS: ModelChoice = { exceptModels: [] }
 
 /**
- * Leases the chunks, without lines at a batch API, that should run next: first those that may miss their deadline, then,
- * one by one, the chunk with the earliest deadline of the project with the fewest leased chunks. A small batch therefore never waits for another
- * project's large one. Chunks that another claim has locked are skipped.
+ * Leases the chunks, without lines at a batch API, that should run next: first those that may miss their deadline,
+ * then, one by one, the chunk with the earliest deadline of the project with the fewest leased chunks. A small batch
+ * therefore never waits for another project's large one. Chunks that another claim has locked are skipped.
  */
 export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
   const { worker_id, onePerProject = false, models = ALL_MODELS, urgentBatches = [] } = order

@@ -132,9 +132,9 @@ export async function hasLease(tx: Writer, lease: Lease): Promise<boolean> {
 }
 
 /**
- * The fence of reservations: gives the next one the number `next`, only while the lease holds and `last` is the last
- * one that took effect. Otherwise nothing changes; the result is the number of the reservation that did take effect, or
- * null when the lease is lost.
+ * The fence of reservations: gives the next reservation the number `next`, only while the lease holds and `last` is the
+ * number of the last effective one. Otherwise nothing changes; the result is the number of the reservation that did
+ * take effect, or null when the lease is lost.
  */
 export async function fenceReservation(
   tx: Writer,

@@ -47,8 +47,8 @@ export async function deleteReservationsOfWorker(tx: Writer, worker_id: string):
     )`.execute(tx)
 }
 
-// Projected spend: the most that the unfinished lines of open batches may cost, in a row per model, and in one more per named
-// entity and model.
+// Projected spend: the most that the unfinished lines of open batches may cost, in a row per model, and in one more per
+// named entity and model.
 
 /** Inserts projections: of all entities together, and of named entities; each key once in `rows`. */
 export async function insertProjectedSpend(tx: Writer, rows: readonly ProjectedSpendRow[]): Promise<void> {

@@ -199,7 +199,7 @@ export function* slices<T>(all: readonly T[]): Generator<readonly T[]> {
   for (let at = 0; at < all.length; at += SLICE) yield all.slice(at, at + SLICE)
 }
 
-/** One condition for each word of `text`: it occurs in one of the columns, in any case. */
+/** SQL conditions that each word of `text` occurs in one of the columns, in any case. */
 export function wordsIn(columns: readonly string[], text = ''): RawBuilder<boolean>[] {
   const values = columns.map((name) => sql`coalesce(${sql.ref(name)}, '')`)
   const all = sql`offpeak_lower(${sql.join(values, sql` || ' ' || `)})`

@@ -163,7 +163,7 @@ export const TABLES = {
     ...recordOf(BATCH_SUMS, (name) => counter().since(LINE_SUMS[name].batches)),
     /** Lines that ended as batch_expired, which decide whether the batch ends as expired or completed. */
     expired_lines: counter(),
-    /** Failed lines without those that were never sent. */
+    /** The number of failed lines that were sent. */
     run_failed: counter(),
     chunk_count: counter(),
     chunks_sealed: counter(),
@@ -271,7 +271,7 @@ export const TABLES = {
     input_blob: text().optional(),
     /** JSON of the numbers of lines that were cancelled one by one. */
     cancelled_lines: text().optional(),
-    /** The same of those that were deleted as background responses. */
+    /** JSON of the numbers of its lines that were deleted as background responses. */
     deleted_lines: text().optional(),
     completed: counter(),
     failed: counter(),

@@ -12,9 +12,9 @@ const NOON = Date.UTC(2026, 10, 21, 12)
 const ASK_EVERY_MS = 5_000
 
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-shared-clock-'))
-/** The time of the database, how long its next answers take, and whether there are any. */
+/** The database's time ahead, the durations of its next answers, and whether it fails. */
 let database = { ahead_ms: NOON, take_ms: [0], fails: false }
-/** Began to count at a moment of its own, in fractions of ms. */
+/** A monotonic clock, in fractions of ms, with an origin of its own. */
 const ticks = testClock(1_234.5)
 let waited_ms = 0
 const base = { ...ticks, steady: () => ticks.now() + waited_ms }

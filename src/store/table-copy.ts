@@ -21,7 +21,7 @@ const NOT_COPIED: readonly string[] = [
   'console_sessions',
 ]
 
-/** The names of the copied tables, each after those that it refers to. */
+/** The names of the copied tables, each after the tables to which it refers. */
 export const TABLE_NAMES = Object.keys(TABLES).filter((table) => !NOT_COPIED.includes(table))
 
 /** The rows after the key `after`, or the first rows. */

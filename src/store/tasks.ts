@@ -48,7 +48,7 @@ export interface TaskChoice {
   since?: number
 }
 
-/** The condition of `onlyBatches` for tasks of this kind; other kinds are of no batch, or of one that has ended. */
+/** The condition of `onlyBatches` for tasks of this kind; tasks of other kinds have no open batch. */
 function ofBatches(kind: TaskKind, { onlyBatches: ids, since = 0 }: TaskChoice): RawBuilder<boolean> {
   if (ids === undefined || kind === 'purge' || kind === 'deliver') return sql`1 = 1`
   const isNew = kind === 'validate' || kind === 'make' ? sql`created >= ${since}` : sql`1 = 0`

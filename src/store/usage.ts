@@ -1,5 +1,5 @@
-// The counters that commits add to: settled spend by day, which limits read and usage reports sum up, statistics of each
-// batch, and sizes of the prompts of each model.
+// The counters that commits add to: settled spend by day, which limits read and usage reports sum up, statistics of
+// each batch, and sizes of the prompts of each model.
 import { type RawBuilder, sql } from 'kysely'
 import { dayOf } from '../domain/days.ts'
 import type { Period } from '../domain/limit.ts'

@@ -129,7 +129,7 @@ async function requeue(tx: Writer, worker_id: string): Promise<void> {
   await updateRows(tx, 'tasks', { worker_id, state: 'leased' }).set(free).execute()
 }
 
-/** The state of workers and their model servers, as reported every few seconds. It is deleted with its session. */
+/** The state of a worker and its model servers, reported every few seconds; deleted with the session. */
 export interface UpstreamReport {
   model: string
   upstream: string
@@ -188,7 +188,7 @@ export async function addServerHours(tx: Writer, rows: readonly ServerHourRow[],
     .execute()
 }
 
-/** The hours by model, server and time. */
+/** The work of model servers by model, server and clock hour. */
 export async function listServerHours(db: Reader, now: number): Promise<ServerHourRow[]> {
   const rows = db
     .selectFrom('server_hours')
