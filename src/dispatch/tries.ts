@@ -3,6 +3,7 @@
 // attempts stay in the memory of this worker, for the case that it claims the chunk again.
 import type { BackendResult } from '../backends/backend.ts'
 import { reasonForCaller } from '../backends/failure-reason.ts'
+import { BoundedMap } from '../domain/bounded-map.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { AttemptRecord, LineAttempts } from '../results/line-record.ts'
 import { type MissedResult, noTries, type TryCount } from './retry-policy.ts'
@@ -151,19 +152,15 @@ const PASSING_MAX = 100
 
 export class LikelyRejections {
   /** Errors that later attempts did not meet. */
-  readonly #passing = new WeakMap<Upstream, Set<string>>()
+  readonly #passing = new WeakMap<Upstream, BoundedMap<string, true>>()
 
   /** Notes that a line was answered by an upstream: errors that it met there before were no rejections. */
   onAnswered({ listed }: LineAttempts, upstream: Upstream): void {
     for (const attempt of listed) {
       const error = errorOf(attempt, upstream)
       if (error === null) continue
-      const known = this.#passing.get(upstream) ?? new Set()
-      this.#passing.set(upstream, known)
-      known.delete(error)
-      known.add(error)
-      const [oldest] = known
-      if (known.size > PASSING_MAX && oldest !== undefined) known.delete(oldest)
+      const known = this.#passing.get(upstream) ?? new BoundedMap(PASSING_MAX)
+      this.#passing.set(upstream, known.set(error, true))
     }
   }
 
@@ -173,8 +170,7 @@ export class LikelyRejections {
     const [first, ...others] = latest.map((attempt) => errorOf(attempt, upstream))
     if (first === undefined || first === null || latest.length < REJECTIONS_MIN) return null
     if (others.some((one) => one !== first) || this.#passing.get(upstream)?.has(first)) return null
-    const isAnswering = upstream.circuit.answeredAt > latest.at(-2)!.at
-    if (!isAnswering) return null
+    if (upstream.circuit.answeredAt <= latest.at(-2)!.at) return null
     return wireError(
       'upstream_rejected',
       `The model server answered ${REJECTIONS_MIN} times with the same error, and other lines in between: "${latest.at(-1)?.reason}".`,

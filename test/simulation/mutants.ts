@@ -211,7 +211,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines that a server cannot answer close it to every batch',
     file: 'src/dispatch/senders/circuit.ts',
-    find: '    if (this.#faults.isAtFault(batch_id)) return false\n',
+    find: '    if (this.faults.isAtFault(batch_id)) return false\n',
     replace: '',
     test: 'src/dispatch/senders/circuit.test.ts',
   },

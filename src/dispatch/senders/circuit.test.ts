@@ -146,7 +146,7 @@ test('a server that asks for a pause gets only one line of each other batch mean
 test('a batch that is at fault cannot open it any more', () => {
   const circuit = broken(0)
   for (let i = 0; i < 8; i++) answer(circuit, 'b', 10)
-  assert.ok(circuit.isAtFault('a'))
+  assert.ok(circuit.faults.isAtFault('a'))
   for (let i = 0; i < 100; i++) assert.equal(miss(circuit, 'a', 20), false)
   assert.ok(circuit.closed)
   for (let i = 0; i < 8; i++) miss(circuit, 'a', 30, 'unreachable')

@@ -65,7 +65,7 @@ export type Miss = 'unreachable' | 'unavailable' | 'failed' | 'throttled'
 type OpenKind = Miss
 
 export class Circuit {
-  readonly #faults = new BatchFaults()
+  readonly faults = new BatchFaults()
   /** Counted misses since the last answer, and those of them that were failures. */
   #misses = 0
   #failures = 0
@@ -146,16 +146,6 @@ export class Circuit {
     return this.#misses >= MISSES_OF_OTHERS && !this.#causes.has(batch_id)
   }
 
-  /** Whether the batch's own lines make the server fail. */
-  isAtFault(batch_id: string): boolean {
-    return this.#faults.isAtFault(batch_id)
-  }
-
-  /** Whether the batch is at fault and no line of it was answered here. */
-  isHopeless(batch_id: string): boolean {
-    return this.#faults.isHopeless(batch_id)
-  }
-
   /** Whether the server answers lines, misses of `line` aside. */
   isUp(now: number, line: object): boolean {
     if (now - this.#answeredAt > UP_MS) return false
@@ -179,7 +169,7 @@ export class Circuit {
   /** Notes an answer, or a rejection of the line's content: in both cases the server is up. */
   onAnswered(ticket: Ticket, now: number): void {
     this.#endProbe(ticket)
-    this.#faults.onAnswered(ticket.batch_id, ticket.sentAt)
+    this.faults.onAnswered(ticket.batch_id, ticket.sentAt)
     this.#answeredAt = now
     this.#forgetMisses()
     if (this.#errors.size > 0) this.#errors.delete(ticket.batch_id)
@@ -211,8 +201,8 @@ export class Circuit {
     this.#endProbe(ticket)
     this.#errors.set(ticket.batch_id, error)
     const counts = this.#counts(ticket, miss)
-    if (miss === 'unreachable') this.#faults.onUnreachable()
-    else if (!ticket.missedBefore) this.#faults.onMissed(ticket.batch_id, now)
+    if (miss === 'unreachable') this.faults.onUnreachable()
+    else if (!ticket.missedBefore) this.faults.onMissed(ticket.batch_id, now)
     if (counts) {
       this.#onlyMissed = this.#misses === 0 || this.#onlyMissed === ticket.line ? ticket.line : null
       this.#misses++
@@ -236,7 +226,7 @@ export class Circuit {
 
   #counts({ batch_id, missedBefore }: Ticket, miss: Miss): boolean {
     if (miss === 'unreachable') return true
-    if (this.#faults.isAtFault(batch_id)) return false
+    if (this.faults.isAtFault(batch_id)) return false
     // Throttling depends on the server's capacity, not on the line.
     return !missedBefore || miss !== 'failed'
   }

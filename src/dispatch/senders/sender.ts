@@ -22,6 +22,10 @@ import type { Lane } from './lane.ts'
 import { requestBody } from './request-body.ts'
 import type { Call, ModelServer, Observer } from './upstream.ts'
 
+/** Warnings that are remembered, and how long one for operators is not repeated. */
+const WARNINGS_MAX = 1_000
+const REPEAT_MS = 600_000
+
 interface SenderOptions extends Pick<Ports, 'clock' | 'log'> {
   /** Lanes by model; changed by reloads. */
   lanes: ReadonlyMap<string, Lane>
@@ -85,11 +89,11 @@ class Attempt implements BackendCall, Call {
 
 export class Sender {
   readonly #options: SenderOptions
-  readonly #warnings: LineWarnings
+  /** When each warning was last logged (Unix ms). */
+  readonly #warnedAt = new BoundedMap<string, number>(WARNINGS_MAX)
 
   constructor(options: SenderOptions) {
     this.#options = options
-    this.#warnings = new LineWarnings(options.log)
   }
 
   /** Sends as many lines as the servers accept now. */
@@ -141,10 +145,11 @@ export class Sender {
       else {
         const found = server.end(attempt, result, now)
         if (found === 'line' && (run.triesOf(position)?.count.own ?? 0) > 0)
-          this.#warnings.failsOnBatch(run, server, result, now)
+          this.#warn(attempt, result, now, run.batch.id)
         blame = found ?? blame
       }
-      if (!isAborted) this.#warnings.failsForOperators(server, result, now)
+      if (!isAborted && result.kind === 'failed' && result.operatorReason !== undefined)
+        this.#warn(attempt, result, now, null)
       turn.schedule()
       if (run.isClosed) return
       const ended = { upstream: server, at, now, isAborted }
@@ -157,6 +162,31 @@ export class Sender {
     } catch (error) {
       lines.broken(run, error)
     }
+  }
+
+  /**
+   * Logs that a server fails: once for each batch on whose lines it does while it answers others; at most every ten minutes
+   * (`batch`: null) for a reason that only operators may see, such as a wrong address.
+   */
+  #warn(
+    { server: { name: upstream } }: Attempt,
+    result: BackendResult,
+    now: number,
+    batch: string | null,
+  ): void {
+    const reason = 'reason' in result ? { reason: reasonForLog(result) } : {}
+    const { status } = result
+    const key = `${batch} ${upstream} ${batch === null ? `${status} ${reason.reason}` : ''}`
+    const warnedAt = this.#warnedAt.get(key)
+    if (warnedAt !== undefined && (batch !== null || now - warnedAt < REPEAT_MS)) return
+    this.#warnedAt.set(key, now)
+    if (batch === null)
+      this.#options.log.warn({ upstream, status, ...reason }, 'a model server failed to answer a request')
+    else
+      this.#options.log.warn(
+        { batch, upstream, ...reason },
+        'a model server failed on lines of a batch while it answered others',
+      )
   }
 }
 
@@ -173,56 +203,4 @@ function sendTo({ backend }: ModelServer, attempt: Attempt): Promise<BackendResu
 function internalFault({ name }: ModelServer, error: unknown, log: Log): ReturnType<typeof unanswered> {
   log.error({ err: error, upstream: name }, 'an attempt failed because of an internal error')
   return unanswered('internal_error', 'The service failed to handle this attempt.')
-}
-
-// `LineWarnings` logs warnings about model servers: once per batch and server when a server fails on lines of the batch
-// while it answers others, and at most every ten minutes for failures whose reason only operators may see, such as a
-// wrong address.
-
-/** Warnings that are remembered, and how long one for operators is not repeated. */
-const WARNINGS_MAX = 1_000
-const REPEAT_MS = 600_000
-
-class LineWarnings {
-  readonly #log: Log
-  /** When each warning was last logged (Unix ms). */
-  readonly #warnedAt = new BoundedMap<string, number>(WARNINGS_MAX)
-
-  constructor(log: Log) {
-    this.#log = log
-  }
-
-  failsOnBatch(
-    { batch }: Pick<Run, 'batch'>,
-    { name }: Pick<ModelServer, 'name'>,
-    result: BackendResult,
-    now: number,
-  ): void {
-    if (this.#wasWarned(`${batch.id} ${name}`, Number.POSITIVE_INFINITY, now)) return
-    this.#log.warn(
-      { batch: batch.id, upstream: name, ...reasonOf(result) },
-      'a model server failed on lines of a batch while it answered others',
-    )
-  }
-
-  /** Logs failures that have a reason for operators only. */
-  failsForOperators({ name }: Pick<ModelServer, 'name'>, result: BackendResult, now: number): void {
-    if (result.kind !== 'failed' || result.operatorReason === undefined) return
-    if (this.#wasWarned(`${name} ${result.status} ${result.reason}`, REPEAT_MS, now)) return
-    this.#log.warn(
-      { upstream: name, status: result.status, ...reasonOf(result) },
-      'a model server failed to answer a request',
-    )
-  }
-
-  #wasWarned(key: string, repeatMs: number, now: number): boolean {
-    const warnedAt = this.#warnedAt.get(key)
-    if (warnedAt !== undefined && now - warnedAt < repeatMs) return true
-    this.#warnedAt.set(key, now)
-    return false
-  }
-}
-
-function reasonOf(result: BackendResult): { reason?: string } {
-  return 'reason' in result ? { reason: reasonForLog(result) } : {}
 }

@@ -204,9 +204,9 @@ export abstract class Upstream {
   #blame({ batch_id }: Ticket, result: MissedResult, miss: Miss, isUp: boolean): Blame {
     if (miss === 'unreachable') return 'server'
     if (result.kind === 'throttled')
-      return this.circuit.isHopeless(batch_id) ? 'line' : isUp ? 'unlucky' : 'server'
+      return this.circuit.faults.isHopeless(batch_id) ? 'line' : isUp ? 'unlucky' : 'server'
     const mayBeGone = miss === 'unavailable' || isBroken(result)
-    return !mayBeGone || isUp || this.circuit.isAtFault(batch_id) ? 'line' : 'server'
+    return !mayBeGone || isUp || this.circuit.faults.isAtFault(batch_id) ? 'line' : 'server'
   }
 }
 

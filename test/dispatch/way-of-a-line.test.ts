@@ -1,0 +1,59 @@
+// The way of a line of an ordinary batch through src/dispatch, as V8 counts the calls: whatever a batch costs as a whole
+// drops out, since two batches are compared that differ in their number of lines.
+import assert from 'node:assert/strict'
+import { Session } from 'node:inspector/promises'
+import { test } from 'node:test'
+import { workerWorld } from '../support/worker-world.ts'
+
+const DISPATCH = new URL('../../src/dispatch/', import.meta.url).href
+/** Lines of the two batches. */
+const SIZES = [10, 30] as const
+/** Files that act on a line, or hold what is known of it and of its server. */
+const FILES_MAX = 21
+/** What happens to a line once. */
+const ONCE = [
+  ...[
+    'step.ts next',
+    'gates/pauses.ts until',
+    'gates/retries.ts until',
+    'lines.ts begin',
+    'lines.ts answered',
+  ],
+  ...['senders/batch-lines.ts next', 'senders/request-body.ts requestBody', 'senders/sender.ts #onResult'],
+]
+
+/** By file and function, how often it was called while a batch of one chunk was answered. */
+async function callsFor(session: Session, lines: number): Promise<Map<string, number>> {
+  await using world = await workerWorld({ chunks: 1, lines, concurrency: 1_000 })
+  await session.post('Profiler.takePreciseCoverage')
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === lines, 10)
+  for (const attempt of [...world.server.inFlight]) await attempt.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  const calls = new Map<string, number>()
+  const { result } = await session.post('Profiler.takePreciseCoverage')
+  for (const { url, functions } of result)
+    for (const { functionName, ranges } of url.startsWith(DISPATCH) ? functions : []) {
+      const name = `${url.slice(DISPATCH.length)} ${functionName}`
+      calls.set(name, (calls.get(name) ?? 0) + ranges[0]!.count)
+    }
+  return calls
+}
+
+test('a line is placed, begun and ended once, on a way through few files', async () => {
+  const session = new Session()
+  session.connect()
+  await session.post('Profiler.enable')
+  await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: false })
+  const [few, many] = [await callsFor(session, SIZES[0]), await callsFor(session, SIZES[1])]
+  session.disconnect()
+  const perLine = new Map(
+    [...many].map(([name, count]) => [name, (count - (few.get(name) ?? 0)) / (SIZES[1] - SIZES[0])]),
+  )
+  assert.deepEqual(
+    Object.fromEntries(ONCE.map((name) => [name, perLine.get(name)])),
+    Object.fromEntries(ONCE.map((name) => [name, 1])),
+  )
+  const files = new Set([...perLine].filter(([, calls]) => calls > 0.5).map(([name]) => name.split(' ')[0]))
+  assert.ok(files.size <= FILES_MAX, [...files].sort().join(', '))
+})
