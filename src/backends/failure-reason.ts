@@ -3,7 +3,7 @@
 import { isIPv6 } from 'node:net'
 
 export interface FailureReason {
-  /** The reason in our words, with the server's status: for everybody. */
+  /** The reason of the failure in our words, with the server's status: for everybody. */
   reason: string
   /** The server's message: for operators and, without addresses, for the caller of the line. */
   words?: string | undefined
@@ -12,7 +12,7 @@ export interface FailureReason {
   showsWords?: boolean
 }
 
-/** The reason for the caller of the line. */
+/** The text of a failure for the caller of the line. */
 export function reasonForCaller({ reason, words, operatorReason, showsWords }: FailureReason): string {
   return operatorReason === undefined || showsWords
     ? quoting(reason, words && withoutAddresses(words))
@@ -23,7 +23,7 @@ export function reasonForOperator({ reason, words, operatorReason }: FailureReas
   return quoting(operatorReason ?? reason, words)
 }
 
-/** The reason for logs, without the server's message, which may quote content. */
+/** The text of a failure for logs, without the server's message, which may quote content. */
 export function reasonForLog({ reason, operatorReason }: FailureReason): string {
   return operatorReason ?? reason
 }

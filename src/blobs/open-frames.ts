@@ -21,7 +21,7 @@ import {
 } from './frame-cipher.ts'
 import { expand } from './seal-frames.ts'
 
-/** The number of frames decrypted and decompressed ahead of the reader. */
+/** The number of a blob's frames that are decrypted and decompressed ahead of the reader. */
 const FRAMES_AHEAD = 2
 
 /** An encrypted blob to read. */

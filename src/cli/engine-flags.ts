@@ -131,7 +131,7 @@ function isExecutable(path: string): boolean {
 // Reads what a model server needs for the requests of a file: the names of the model, and the tokens of the longest
 // request with its answer.
 
-/** The most bytes of a file that are read, from its beginning. */
+/** The most bytes of a file of requests that are read, from its beginning. */
 const BYTES_READ_MAX = 64 * 1024 * 1024
 /** The bytes of a token at least, except in rare cases. */
 const BYTES_PER_TOKEN = 3

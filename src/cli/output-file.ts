@@ -30,7 +30,7 @@ export async function checkOutput(
     )
 }
 
-/** The path without links, whether the file exists or not. */
+/** The path of an output file without links, whether the file exists or not. */
 async function pathWithoutLinks(path: string): Promise<string> {
   return await realpath(path).catch(async () => join(await realpath(dirname(path)), basename(path)))
 }

@@ -80,7 +80,7 @@ export interface RekeyOrder {
 
 export interface RekeyReport extends Rekeyed {
   key_id: string
-  /** The file with the new key; null when a variable has it. */
+  /** The file with the new master key; null when a variable has it. */
   path: string | null
 }
 
@@ -105,7 +105,7 @@ export interface ServeOptions {
   role: Role
   /** The URL of an OpenAI-compatible server whose models replace the configured ones. */
   upstream?: string | undefined
-  /** The variable with the API key of that server. */
+  /** The variable with the API key of the server of `upstream`. */
   upstreamKeyEnv?: string | undefined
   /** Set for a service of one command, which sends only lines of batches that `Running.answer` names. */
   embedded?: {
@@ -133,7 +133,7 @@ export interface Running {
 
 /** The API keys of a database, which stays open until they are disposed of. */
 export interface KeyRing extends AsyncDisposable {
-  /** The path of a new database; null where it existed. */
+  /** The path of the database that was created for the first key; null where it existed. */
   readonly made: string | null
   create(order: KeyOrder): Promise<NewKey>
   /** Lists the API keys, newest first. */

@@ -48,7 +48,7 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   audit_log: OtlpConfig | null
   /** The text of OFFPEAK_MASTER_KEY; undefined: the key is in data_dir, and created on first start. */
   master_key: string | undefined
-  /** The encrypted master key, which is used instead; null: none. */
+  /** The encrypted master key, which replaces `master_key`; null: none. */
   encrypted_key: EncryptedKey | null
 }
 
@@ -78,7 +78,7 @@ export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
 /** The settings of a signal of OpenTelemetry. */
 export interface OtlpConfig {
   service_name: string
-  /** The limits of the queue of what waits for its export. */
+  /** The limits of the queue of spans or records that wait for their export. */
   export: { delay_ms: number; timeout_ms: number; queue_max: number; batch_max: number }
 }
 
@@ -123,7 +123,7 @@ interface Client extends Place {
   api_key: string | null
   /** The address of the proxy before the server, credentials included; null: none. */
   proxy: string | null
-  /** The server's name for the model. */
+  /** The name by which the upstream's server knows the model. */
   model: string
 }
 

@@ -502,7 +502,7 @@ const PRICE = checked(
   },
 )
 
-/** The keys of every upstream, whatever its type. */
+/** The keys that upstreams of every type have. */
 const PLACE = {
   concurrency_max: byDefault(1024, integer(1)),
   tier: byDefault(0, integer(0, 100)),
@@ -851,7 +851,7 @@ const KEYS = section({
   }),
   metrics: section({
     port: byDefault('auto', METRICS_PORT),
-    /** The label of every series; by default created with the database. */
+    /** The label `installation` of every metric's series; by default created with the database. */
     installation: optional(INSTALLATION),
   }),
   retry: section({

@@ -13,9 +13,9 @@ export interface Rules {
   expected: string
   /** Whether an omitted key is read as null. */
   optional?: true
-  /** Whether messages never show the value, even if it is wrong. */
+  /** Whether messages never show the value of the key, even if it is invalid. */
   secret?: true
-  /** The name of the value in messages, if not that of its key. */
+  /** The name of the value in the typed configuration, if not that of its key. */
   name?: string
   /** The types of a scalar in the file; a variable is always text. */
   types?: readonly ('string' | 'number' | 'boolean')[]

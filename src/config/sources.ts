@@ -23,7 +23,7 @@ export interface Sources {
   variables: ReadonlyMap<string, string>
   /** The flags by path (`listen.port`): the flag's name and its text. */
   flags: ReadonlyMap<string, { name: string; text: string }>
-  /** The whole environment, for variables that the configuration only names. */
+  /** The environment's variables, for those that the configuration only names. */
   env: NodeJS.ProcessEnv
 }
 

@@ -43,7 +43,7 @@ class Listing {
     return entry?.parent === null && entry.root !== null ? `root ${entry.root}` : `id ${id}`
   }
 
-  /** The entry of a model; a server that lists one model alone may answer to any name. */
+  /** The server's entry for a model; a server that lists one model alone may answer to any name. */
   entryOf(id: string): ServedModel | null {
     return this.#byId.get(id) ?? this.#only
   }
@@ -104,11 +104,11 @@ const OUTAGE_PATIENCE_MS = 20_000
 
 interface EngineModels {
   engine: EngineConfig
-  /** The name of the server in records and messages. */
+  /** The name of the engine's server in records and messages. */
   name: string
   /** The names by which lines call the model. */
   ids: readonly string[]
-  /** The server's name for the model; null where it answers to any name. */
+  /** The name by which the engine's server knows the model; null where it answers to any name. */
   model: string | null
   concurrency_max: number
 }

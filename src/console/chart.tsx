@@ -21,7 +21,7 @@ export interface ChartSeries {
 interface ChartProps {
   /** The title of the chart for screen readers. */
   label: string
-  /** The times of the values in Unix seconds, ascending. */
+  /** The times of the series' values in Unix seconds, ascending. */
   times: readonly number[]
   /** The series in drawing order: of stacked values, the sum comes first. */
   series: readonly ChartSeries[]

@@ -36,7 +36,7 @@ export function keptList<T>(name: string): T[] {
   }
 }
 
-/** A stored list, and the function that changes it. */
+/** A list that the browser stores, and the function that changes it. */
 export function useKept<T>(name: string): [readonly T[], (list: readonly T[]) => void] {
   const [list, setList] = useState<readonly T[]>(() => keptList<T>(name))
   const set = (changed: readonly T[]): void => {

@@ -29,7 +29,7 @@ export async function readSpent(limits: readonly LimitObject[], signal: AbortSig
   }
 }
 
-/** The subject of the limit; null for the whole project. */
+/** The entity, key or model that a limit counts; null for the whole project. */
 export function ownerOf({ entity, entity_type, key, scope, model }: LimitObject): string | null {
   return entity ?? entity_type ?? key ?? (scope === 'model' ? model : undefined) ?? null
 }

@@ -34,7 +34,7 @@ const BROKEN = ['no_worker', 'model_unavailable', 'lines_failing', 'storage_fail
 
 export const isBroken = (code: string): boolean => BROKEN.includes(code)
 
-/** Keeps `health` up to date while a page is shown. */
+/** Keeps the state of the service, `health`, up to date while a page is shown. */
 export function useHealth(): void {
   const sees = may('batches:read') || may('operator')
   const status = useGet<ServiceStatus>(sees ? '/v1/status' : null)

@@ -129,7 +129,7 @@ export function useListPages<T>(source: ListSource<T>, about: readonly string[] 
 /** The pause in typing, in ms, after which a text is searched for. */
 const TYPING_MS = 200
 
-/** The value after a pause in typing. */
+/** The latest value that has not changed during a pause in typing. */
 export function useSettled<T>(value: T): T {
   const name = JSON.stringify(value)
   const [settled, settle] = useState(value)

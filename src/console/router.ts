@@ -15,7 +15,7 @@ interface Address {
   query: URLSearchParams
   /** A number that grows with each page change, but not when only the query is replaced. */
   visit: number
-  /** Whether the browser's history has led here. */
+  /** Whether the reader came to the page through the browser's history. */
   isReturn: boolean
 }
 

@@ -77,7 +77,7 @@ export async function freePort(): Promise<number> {
   return address.port
 }
 
-/** Whether the path answers 200. Never rejects for the server's behaviour. */
+/** Whether the engine answers 200 at its ready path. Never rejects for the engine's behaviour. */
 async function answersOk(
   to: NetConnectOpts,
   isOwn: () => Promise<boolean>,
@@ -114,7 +114,7 @@ async function answersOk(
 
 export type Owner = Pick<EngineProcess, 'pid' | 'tag'>
 
-/** Finds the listeners on a port; null: none. `id` identifies their sockets. */
+/** Finds the processes that listen on a port; null: none. `id` identifies their sockets. */
 export type FindListener = (port: number, owner: Owner) => Promise<Listening | null>
 
 interface Listening {

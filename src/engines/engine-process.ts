@@ -177,7 +177,7 @@ export class EngineOutput {
   readonly #last: string[] = []
   #rest = ''
   #written: Promise<void> = Promise.resolve()
-  /** The size of the file in bytes; null until it is known. */
+  /** The size of the output file in bytes; null until it is known. */
   #bytes: number | null = null
 
   constructor(path: string, bytesMax = FILE_BYTES_MAX) {

@@ -54,7 +54,7 @@ interface EngineOptions {
   clock: Clock
   log: Log
   launch: LaunchEngine
-  /** The file for the server's output. */
+  /** The path of the file for the output of the engine's server. */
   output: string
   newPlace: (spec: EngineConfig) => Promise<EnginePlace>
   accessTo: (place: EnginePlace, process: EngineProcess) => EngineAccess
@@ -76,7 +76,7 @@ export class Engine implements ServerOnDemand, Tenant {
   #since: number
   #process: EngineProcess | null = null
   #output: EngineOutput | null = null
-  /** The access to the server, once it is ready. */
+  /** The access to the engine's server, once it is ready; null before. */
   #reached: { access: EngineAccess; api_key: string } | null = null
   /** The clients by upstream: upstreams that share a server may differ, such as in timeouts. */
   readonly #clients = new Map<ConnectEngine, Backend>()

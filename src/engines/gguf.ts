@@ -10,7 +10,7 @@ export interface GgufModel {
   cache_bytes_per_token: number | null
 }
 
-/** The bytes that are read: the long vocabulary comes after the needed values. */
+/** The bytes that are read of a GGUF file, whose long vocabulary comes after the needed values. */
 const HEAD_BYTES = 4 * 1024 * 1024
 const CACHE_VALUE_BYTES = 2
 const TYPE = { string: 8, array: 9 }

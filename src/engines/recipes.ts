@@ -7,7 +7,7 @@ import type { GgufModel } from './gguf.ts'
  * `{socket}`, `{files}` and `{api_key}`. No argument has a key: every user of the machine can read arguments.
  */
 export interface Recipe {
-  /** The name of the engine for `--engine`. */
+  /** The name of the engine as `--engine` takes it. */
   name: string
   title: string
   /** The variable that names the program, where it is not on the PATH. */
@@ -120,7 +120,7 @@ export const RECIPES: readonly Recipe[] = [
 ]
 
 interface RecipeValues {
-  /** The path of the program, from the variable or the PATH. */
+  /** The path of the engine's program, from its variable or the PATH. */
   program: string
   model: string
   name: string

@@ -25,7 +25,7 @@ interface ObjectRoutes<Row extends object, T extends TSchema, Q extends TPropert
   query?: Q
   /** Converts an ID in a request, such as one with a hyphen, to the stored one. */
   idOf?: (text: string) => string
-  /** Finds an object; undefined where the caller cannot see it. */
+  /** Finds an object by its ID; undefined where the caller cannot see it. */
   find: (caller: Caller, id: string) => Promise<Row | undefined>
   rows: (caller: Caller, page: Page & Static<TObject<Q>>) => Promise<Listed<Row>>
   show: (row: Row, request: FastifyRequest) => Shown<T>

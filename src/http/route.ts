@@ -285,9 +285,9 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
   /** The rules by which single requests are gathered into batches. */
   gather: GatherRules
   webhooks: {
-    /** Whether a receiver may be in a private network and use plain HTTP. */
+    /** Whether the receiver of a webhook may be in a private network and use plain HTTP. */
     allow_private_networks: boolean
-    /** The master key that encrypts signing secrets. */
+    /** The master key that encrypts signing secrets of webhooks. */
     master: MasterKey
   }
   /** The secrets of upstreams that report ended batches by webhook. */

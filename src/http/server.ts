@@ -65,7 +65,7 @@ export interface ServerDependencies extends ServiceDependencies {
   timeouts?: Partial<Timeouts>
   /** The tracing of calls; absent: they have no spans. */
   tracing?: Tracing | undefined
-  /** Without it, calls are recorded only. */
+  /** The export of audit records to a collector; absent: calls are only recorded. */
   auditLog?: AuditLog | undefined
 }
 

@@ -14,7 +14,7 @@ export type Exchanged =
     }
   | ({ kind: 'broken'; code: FailureCode; unreachable?: boolean } & FailureReason)
 
-/** The connection that carries an exchange at the moment. */
+/** The connection that now carries an exchange. */
 interface Carrier {
   /** Closes the connection of an exchange that was settled elsewhere. */
   drop(): void

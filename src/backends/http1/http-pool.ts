@@ -197,7 +197,7 @@ class Reachability {
   #silentChecks = 0
   #failed = 0
   #trying = false
-  /** Whether bytes have arrived in this interval. */
+  /** Whether the server has sent bytes in this interval of the check. */
   heard = false
 
   constructor(options: ReachabilityOptions) {

@@ -98,7 +98,7 @@ export abstract class BatchApiCalls {
     return this.dialect.pollMsMin
   }
 
-  /** Whether batches can be listed. Throws as any call does. */
+  /** Whether the batch API can list its batches. Throws as any call does. */
   async hasList(): Promise<boolean> {
     const { value } = await this.pages(this.listPath, {}).next()
     return Array.isArray(value)
@@ -235,7 +235,7 @@ export abstract class BatchApiCalls {
     throw notUnderstood(`more than ${PAGE * PAGES_MAX} entries in a list`)
   }
 
-  /** Makes a call. Returns an answer of success or with one of the statuses `or`. */
+  /** Calls the batch API. Returns an answer of success or with one of the statuses `or`. */
   protected async call(
     method: 'GET' | 'POST' | 'DELETE',
     path: string,

@@ -24,7 +24,7 @@ export interface OpenAiBackendOptions {
   api_key?: string | null
   /** The longest time from the sending of a request to the last byte of its answer. */
   timeout_ms: number
-  /** The limit of open connections; further calls wait for one. */
+  /** The limit of open connections to the server; further calls wait for one. */
   connections_max: number
   /** Whether a connection may serve several projects, because the server never confuses answers. */
   sharesConnections?: boolean

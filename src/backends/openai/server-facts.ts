@@ -200,7 +200,7 @@ interface SideReaderOptions {
   proxy: HttpProxy | null
   /** The address to connect to instead of the URL's host; null: the host. */
   connectHostOf?: (origin: string) => string | null
-  /** The headers of each request to this origin. */
+  /** Returns the headers of each request to an origin. */
   headers: (origin: string) => ReadonlyMap<string, string>
 }
 

@@ -16,7 +16,7 @@ interface Dialect {
   waiting: string
   /** The metric of requests that wait for something other than room in the server; null: none. */
   deferred: string | null
-  /** The metric's names, the current one first, as below. */
+  /** The names of the metric of the KV cache's use, the current one first. */
   cache: readonly string[]
   tokens: readonly string[]
   /** The metric of engine steps; empty where `tokens` rises while requests run. */

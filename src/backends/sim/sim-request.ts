@@ -238,7 +238,7 @@ export class GenerationBudget {
     if (this.#steps < 0) throw overBudget(`takes more than ${STEPS_MAX} steps to work out`)
   }
 
-  /** Spends bytes of values before they are generated. */
+  /** Spends the budget's bytes for values before they are generated. */
   bytes(count: number): void {
     this.#value_bytes -= count
     if (this.#value_bytes < 0) throw tooLong()
@@ -249,7 +249,7 @@ export class GenerationBudget {
     this.bytes(JSON.stringify(value)?.length ?? 0)
   }
 
-  /** Spends bytes of the answer's text. */
+  /** Spends the budget's bytes for the answer's text. */
   text(count: number): void {
     this.#text_bytes -= count
     if (this.#text_bytes < 0) throw tooLong()

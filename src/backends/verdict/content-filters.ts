@@ -47,7 +47,7 @@ export function isAboutContent(answer: unknown, { codes, message }: UpstreamErro
   return isFilterMessage(message) || (isFailed && codes.some((code) => ABOUT_CONTENT.test(code)))
 }
 
-/** Whether a filter withheld the content of an answer that has none. */
+/** Whether a content filter withheld the content of an answer that has none. */
 export function isWithheld(answer: unknown, path: EndpointPath): boolean {
   if (!isRecord(answer)) return false
   const { answer: shape } = endpointOf(path)

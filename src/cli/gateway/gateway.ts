@@ -25,7 +25,7 @@ const BODY_BYTES_MAX = 64 * 1024 * 1024
 
 /** The terms of each request that are not in its call. */
 export interface RequestTerms {
-  /** The model that replaces the one in a call. */
+  /** The model that replaces the one in each call; undefined: that of the call. */
   model: string | undefined
   completion_window: string | undefined
   metadata: Readonly<Record<string, string>>
@@ -191,7 +191,7 @@ function checkCaller({ headers }: IncomingMessage): void {
 }
 
 interface ReadCall {
-  /** The body for the model: not streamed, and with the replaced model. */
+  /** The body of the single request: not streamed, and with the replaced model. */
   body: Buffer
   streams: boolean
   withUsage: boolean

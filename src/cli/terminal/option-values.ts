@@ -8,7 +8,7 @@ import type { RetentionTexts } from '../../domain/retention.ts'
 
 export const WINDOW_HELP = 'completion window (default: the longest of the plan)'
 
-/** The fields of a batch that have options. */
+/** The fields of a new batch that have command-line options. */
 export interface BatchTerms {
   /** The earliest start of the batch in Unix seconds. */
   start_after?: number

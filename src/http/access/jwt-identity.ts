@@ -17,13 +17,12 @@ import type { Store } from '../../store/store.ts'
 import type { Caller } from './caller.ts'
 import { callerOfIdentity } from './identity-row.ts'
 
-/** The place of an issuer's public keys: one of the two. */
+/** The place of an issuer's public keys: a URL or a file. */
 export interface KeySetPlace {
   jwks_url: string | null
   jwks_file: string | null
 }
 
-/** The configuration of tokens. */
 export interface JwtRules extends KeySetPlace {
   issuer: string
   /** The accepted audiences of a token. */

@@ -242,7 +242,7 @@ function withNumbers(query: unknown, integers: readonly string[]): unknown {
 
 // Describes in one sentence what a request should have contained and what it contained instead.
 
-/** Errors that only wrap a more precise one. */
+/** Keywords whose validation errors only wrap a more precise error. */
 const WRAPPERS = ['additionalProperties', 'propertyNames', 'anyOf']
 const SHOWN_CHARACTERS_MAX = 60
 

@@ -61,7 +61,7 @@ const POLL_SHARE = 1 / 4
 interface Wait {
   project_id: string
   ms: number
-  /** Aborts when the caller has disconnected. */
+  /** The signal that aborts when the caller of the waiting call has disconnected. */
   signal: AbortSignal
 }
 
@@ -152,7 +152,7 @@ export class HeavyReads {
 }
 
 export class HeavyRead {
-  /** Aborts when the answer has been sent, or the caller has disconnected. */
+  /** The signal that aborts when the answer has been sent, or the caller has disconnected. */
   readonly closed: AbortSignal
   readonly #working: ProjectQueue
   readonly #project_id: string
@@ -164,7 +164,7 @@ export class HeavyRead {
     this.closed = closed
   }
 
-  /** Runs `act` in its turn. */
+  /** Runs `act`, a piece of the read, when the project's turn comes. */
   async turn<T>(act: () => Promise<T>): Promise<T> {
     await this.#begin()
     try {
@@ -215,7 +215,7 @@ export class ProjectSlots {
   readonly #quota: QuotaName
   readonly #slots: SharedSlots
 
-  /** Creates the slots. `max`: for all projects together. */
+  /** Creates the slots of a quota. `max`: for all projects together. */
   constructor(quota: QuotaName, max: number) {
     this.#quota = quota
     this.#slots = new SharedSlots(max)

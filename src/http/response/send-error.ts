@@ -18,7 +18,7 @@ export class MethodNotAllowed extends ApiError {
   }
 }
 
-/** Headers of the content that the error replaces. */
+/** Headers of a file's content, removed when an error replaces it. */
 const OF_CONTENT = ['accept-ranges', 'content-disposition', 'content-encoding', 'content-range', 'etag']
 
 export function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {

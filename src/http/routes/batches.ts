@@ -229,7 +229,6 @@ const TIMES = [
   'paused_at',
 ] as const
 
-/** Shows a batch with its progress. */
 export async function showBatchNow(
   { store, clock, models }: Pick<RouteDependencies, 'store' | 'clock' | 'models'>,
   batch: BatchRow,

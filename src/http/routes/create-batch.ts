@@ -127,7 +127,7 @@ interface Made {
 /** The webhook that is created with a batch. */
 interface BatchWebhook {
   row: WebhookRow
-  /** The text of the secret, if the service has generated it. */
+  /** The text of the webhook's secret, if the service has generated it. */
   secret: string | undefined
 }
 

@@ -317,7 +317,7 @@ const PAGE = `<!doctype html>
 </html>
 `
 
-/** The script of the page, which does not store the API keys entered there. */
+/** The script of the API reference's page, which does not store the API keys entered there. */
 const START = `SwaggerUIBundle({
   url: '/openapi.json',
   dom_id: '#docs',
@@ -329,7 +329,7 @@ const START = `SwaggerUIBundle({
 })
 `
 
-/** The policy of the page; scripts set inline styles. */
+/** The content security policy of the API reference's page, whose scripts set inline styles. */
 const POLICY = pagePolicy("'unsafe-inline'")
 
 const LIBRARY = [

@@ -10,7 +10,7 @@ import { type App, publicRoute, type RouteDependencies } from '../../route.ts'
 import { type ConsoleAssets, consoleAssets } from './assets.ts'
 import { showSession } from './session.ts'
 
-/** The policy of the page; images in prompts may be `data:` URLs. */
+/** The content security policy of the console's page; images in prompts may be `data:` URLs. */
 const POLICY = pagePolicy()
 
 const PAGE_HEADERS = {
