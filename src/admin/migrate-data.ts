@@ -98,7 +98,7 @@ async function begin(from: Place, to: Place): Promise<string> {
     if (left === null || arriving.id !== id) refused(arriving)
   } else {
     if (left?.by === 'move_out' && left.done) refused(left)
-    await refuseContent(to)
+    await rejectContent(to)
     await freeze(from.store, { by: 'move_out', id, to: to.name, done: false })
     await freeze(to.store, { by: 'move_in', id, from: from.name })
   }
@@ -115,7 +115,7 @@ async function begin(from: Place, to: Place): Promise<string> {
   return id
 }
 
-async function refuseContent({ name, store, blobs }: Place): Promise<void> {
+async function rejectContent({ name, store, blobs }: Place): Promise<void> {
   for (const table of TABLE_NAMES) {
     const rows = await readRows(store.read, table, { limit: 1, after: null })
     if (rows.length > 0)

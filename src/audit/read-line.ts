@@ -40,7 +40,7 @@ export async function readLine(
   const head = [Buffer.from(shown), (showInput && input) || NULL, Buffer.from(',"result":')]
   const tail = [Buffer.from(',"record":'), record ?? NULL, Buffer.from('}')]
   // The line break at the end of a result is whitespace in JSON.
-  return around(ports.sealed, Buffer.concat(head), found?.result ?? null, Buffer.concat(tail))
+  return recordText(ports.sealed, Buffer.concat(head), found?.result ?? null, Buffer.concat(tail))
 }
 
 async function inputLine(
@@ -72,7 +72,7 @@ export async function readInput(
 }
 
 /** A record with stored text between `head` and `tail`, or `null` without it. */
-function around(sealed: SealedBlobs, head: Buffer, stored: Span | null, tail: Buffer): LineRecordText {
+function recordText(sealed: SealedBlobs, head: Buffer, stored: Span | null, tail: Buffer): LineRecordText {
   const size = stored === null ? NULL.length : stored.range.end - stored.range.start
   const text = (async function* () {
     yield head
@@ -124,7 +124,7 @@ export async function readLineRecord(
   const status = error === null ? 'completed' : (STATUS_OF_CODE[error.code] ?? 'failed')
   const head = Buffer.concat([audit.subarray(0, -1), Buffer.from(`,"status":"${status}"${BEFORE_RESPONSE}`)])
   const response = found.part === 'output' && found.result ? await responseIn(sealed, found.result) : null
-  return around(sealed, head, response, Buffer.from('}'))
+  return recordText(sealed, head, response, Buffer.from('}'))
 }
 
 /** Whether the line has ended, or does not exist. */

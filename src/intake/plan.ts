@@ -20,7 +20,7 @@ import { moveBatch, setBatch } from '../store/batches.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { insertChunks } from '../store/chunks.ts'
 import { fileProblems, lockInputFile } from '../store/files.ts'
-import { holdBack } from '../store/pauses.ts'
+import { parkIfPaused } from '../store/pauses.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, FileRow, TaskRow } from '../store/schema.ts'
 import type { Ports, Writer } from '../store/store.ts'
@@ -78,7 +78,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     await setBatch(tx, batch.id, { chunk_count: spans.length, unshared_lines, ...order })
     if (failed) return await failWhole(tx, deps, batch, spans, failed)
     await insertChunks(tx, batch, spans, firstLines)
-    await holdBack(tx, batch.id, clock.now())
+    await parkIfPaused(tx, batch.id, clock.now())
     await moveBatch(tx, batch.id, 'queued', clock.now())
     return null
   })

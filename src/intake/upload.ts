@@ -31,7 +31,7 @@ export async function* formOfFile(filename: string, file: AsyncIterable<Buffer>)
 }
 
 /** The retention of a file made from `file`: never longer, since the owner wants the content deleted by then. */
-export function keptAs<U extends Pick<Upload, 'retention_ms'>>(
+export function retentionWithin<U extends Pick<Upload, 'retention_ms'>>(
   { created, expires_at }: Pick<FileRow, 'created' | 'expires_at'>,
   upload: U,
 ): U {
@@ -256,16 +256,16 @@ export async function* uncompressed(source: AsyncIterable<Buffer>): AsyncGenerat
     }
     beginning = beginning.length === 0 ? piece : Buffer.concat([beginning, piece])
     if (beginning.length < COMPRESSION_BYTES) continue
-    refuseCompressed(beginning)
+    rejectCompressed(beginning)
     yield beginning
     beginning = null
   }
   if (beginning === null || beginning.length === 0) return
-  refuseCompressed(beginning)
+  rejectCompressed(beginning)
   yield beginning
 }
 
-function refuseCompressed(beginning: Buffer): void {
+function rejectCompressed(beginning: Buffer): void {
   const compression = compressionOf(beginning)
   if (compression !== null)
     throw invalidParam(

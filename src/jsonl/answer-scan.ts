@@ -282,7 +282,7 @@ export class AnswerScanner {
       const kind = json.kind()
       json.skipValue()
       setSpan(this.#content, start, json.at)
-      if (output !== null) this.#generated_bytes = this.#saidSince(start, kind)
+      if (output !== null) this.#generated_bytes = this.#contentBytesSince(start, kind)
       return kind === 'null' ? `the answer has no ${shape.list}` : null
     }
     this.#indexes.clear()
@@ -353,14 +353,14 @@ export class AnswerScanner {
     if (kind === 'object' && kinds.includes(kind)) return this.#scanMessage()
     const start = this.#json.at
     this.#json.skipValue()
-    this.#said_bytes = this.#saidSince(start, kind)
+    this.#said_bytes = this.#contentBytesSince(start, kind)
     if (kind !== null && kinds.includes(kind)) return null
     const { list, entry } = this.#wanted.shape
     return `one of the ${list} has no ${entry?.key}`
   }
 
   /** The bytes of a value of this kind that ends here; 0 for an empty text, list or object. */
-  #saidSince(start: number, kind: JsonKind | null): number {
+  #contentBytesSince(start: number, kind: JsonKind | null): number {
     const bytes = this.#json.at - start
     return kind === 'null' || bytes <= EMPTY_BYTES ? 0 : bytes
   }
@@ -384,7 +384,7 @@ export class AnswerScanner {
       const from = json.at
       json.skipValue()
       // A message may hold reasoning, or a reason not to answer, besides its content.
-      if (key !== 'role' && this.#saidSince(from, kind) > 0) isSaid = true
+      if (key !== 'role' && this.#contentBytesSince(from, kind) > 0) isSaid = true
     }
     if (isSaid) this.#said_bytes = json.at - start
     if (isEmpty) return 'a message is empty'

@@ -39,17 +39,17 @@ export function checkLine(
     const message = `The model ${quoted(body.model)} does not exist. \`GET /v1/models\` lists those that do.`
     return wireError('model_not_found', message, { param: 'model' })
   }
-  if (body.endpoint.isGone) return refuseGone(url)
-  if (!model.endpoints.includes(url)) return refuseEndpoint(model, url)
+  if (body.endpoint.isGone) return rejectGone(url)
+  if (!model.endpoints.includes(url)) return rejectEndpoint(model, url)
   return checkRequired(body) ?? checkFields(body) ?? checkWindow(line, model)
 }
 
-function refuseGone(url: EndpointPath): WireError {
+function rejectGone(url: EndpointPath): WireError {
   const message = `The configuration of the service no longer declares the endpoint ${url}. When its operator declares it again, a retry of the batch sends the line.`
   return wireError('endpoint_not_supported', message, { param: 'url' })
 }
 
-function refuseEndpoint({ id, endpoints }: Model, url: EndpointPath): WireError {
+function rejectEndpoint({ id, endpoints }: Model, url: EndpointPath): WireError {
   const message = `The model ${quoted(id)} does not serve ${url}. It serves ${endpoints.join(', ')}; \`GET /v1/models\` shows what each model serves.`
   return wireError('endpoint_not_supported', message, { param: 'model' })
 }
@@ -58,7 +58,7 @@ function refuseEndpoint({ id, endpoints }: Model, url: EndpointPath): WireError 
 function checkKeys({ endpoint, streams, ambiguous, foreign }: BodyFacts): WireError | null {
   if (streams !== null)
     return wireError('streaming_not_supported', streamingMessage(streams), { param: streams })
-  if (ambiguous === null) return foreign === null ? null : refuseForeign(foreign, endpoint)
+  if (ambiguous === null) return foreign === null ? null : rejectForeign(foreign, endpoint)
   const { key, name, why, within } = ambiguous
   const where = within === key ? 'The body' : `\`${within}\``
   const message =
@@ -69,7 +69,7 @@ function checkKeys({ endpoint, streams, ambiguous, foreign }: BodyFacts): WireEr
 }
 
 /** Rejects a field that some servers read as a limit and others ignore: projected costs would not include it. */
-function refuseForeign({ name, role }: Field, { portable }: Endpoint): WireError {
+function rejectForeign({ name, role }: Field, { portable }: Endpoint): WireError {
   const instead = role === 'foreign limit' ? portable.limit : portable.choices
   return refuse(name, `\`${name}\` is read by some servers only. Use ${instead} instead.`)
 }

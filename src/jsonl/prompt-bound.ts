@@ -69,50 +69,50 @@ function beyondBytes(body: Record<string, unknown>, path: EndpointPath, inputs: 
     const value = body[name]
     if (value === undefined || value === null) continue
     if (role === 'reference') return UNSEEN
-    if (role === 'messages') tokens += ofMessages(list(value))
-    else if (role === 'items') tokens += ofItems(list(value))
-    else if (role === 'documents') tokens += ofDocuments(list(value), inputs)
-    else if (name === 'tools') tokens += ofProviderTools(list(value)) + bytesOf(value)
+    if (role === 'messages') tokens += tokensOfMessages(asList(value))
+    else if (role === 'items') tokens += tokensOfItems(asList(value))
+    else if (role === 'documents') tokens += tokensOfDocuments(asList(value), inputs)
+    else if (name === 'tools') tokens += tokensOfProviderTools(asList(value)) + bytesOf(value)
     else if (role === 'format' || name === 'text' || name === 'output_config') tokens += bytesOf(value)
   }
   return tokens
 }
 
-function ofMessages(messages: readonly unknown[]): number {
-  return sumOver(messages, (message) => sumOver(list(record(message).content), ofPart))
+function tokensOfMessages(messages: readonly unknown[]): number {
+  return sumOver(messages, (message) => sumOver(asList(record(message).content), tokensOfPart))
 }
 
-function ofItems(items: readonly unknown[]): number {
+function tokensOfItems(items: readonly unknown[]): number {
   return sumOver(items, (item) => {
     const { type, content } = record(item)
     const isWhole = typeof item === 'string' || type === undefined || isOne(ITEMS, type)
-    return isWhole ? sumOver(list(content), ofPart) : UNSEEN
+    return isWhole ? sumOver(asList(content), tokensOfPart) : UNSEEN
   })
 }
 
 /** Tokens beyond the bytes for one side of pairs, or for documents: the server repeats each for every other text. */
-function ofDocuments(documents: readonly unknown[], inputs: number): number {
+function tokensOfDocuments(documents: readonly unknown[], inputs: number): number {
   const times = Math.ceil(inputs / Math.max(1, documents.length))
   const own = sumOver(documents, (document) => {
     if (typeof document === 'string') return 0
     const { text, content } = record(document)
-    if (Array.isArray(content)) return sumOver(content, ofPart)
+    if (Array.isArray(content)) return sumOver(content, tokensOfPart)
     return typeof text === 'string' || typeof content === 'string' ? 0 : IMAGE_TOKENS
   })
   return times * own + (times - 1) * bytesOf(documents)
 }
 
-function ofProviderTools(tools: readonly unknown[]): number {
+function tokensOfProviderTools(tools: readonly unknown[]): number {
   return tools.every((tool) => OWN_TOOLS.includes(record(tool).type)) ? 0 : UNSEEN
 }
 
-function ofPart(part: unknown): number {
+function tokensOfPart(part: unknown): number {
   const { type, text, content, source } = record(part)
   if (typeof part === 'string' || typeof text === 'string' || isOne(WHOLE, type)) return 0
-  if (isOne(HOLDERS, type)) return sumOver(list(content), ofPart)
+  if (isOne(HOLDERS, type)) return sumOver(asList(content), tokensOfPart)
   if (type === 'document') {
     const { type: kind, content: parts } = record(source)
-    if (kind === 'text' || kind === 'content') return sumOver(list(parts), ofPart)
+    if (kind === 'text' || kind === 'content') return sumOver(asList(parts), tokensOfPart)
   }
   return isOne(IMAGES, type) ? IMAGE_TOKENS : isInBody(part) ? FILE_TOKENS : UNSEEN
 }
@@ -141,7 +141,7 @@ function sumOver(values: readonly unknown[], tokensOf: (value: unknown) => numbe
 }
 
 /** The value as a list; a single value becomes a list of one. */
-function list(value: unknown): readonly unknown[] {
+function asList(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : [value ?? []].flat()
 }
 

@@ -83,7 +83,7 @@ export class SharedBeginnings {
     for (const { role, start: from, end: to } of body.found) {
       if (from === start || (role !== 'tools' && role !== 'prompt')) continue
       leadBytes += to - from
-      signature = sign(signature ^ (to - from), bytes, from, to, Math.max(8, (to - from) >> 4))
+      signature = signatureOf(signature ^ (to - from), bytes, from, to, Math.max(8, (to - from) >> 4))
     }
     const at = this.#bytes
     this.#bytes += leadBytes + end - start
@@ -95,7 +95,7 @@ export class SharedBeginnings {
     let depths = 0
     for (let from = start; depths < reached; depths++) {
       const to = start + DEPTHS[depths]!
-      signature = sign(signature, bytes, from, to, depths === 0 ? 8 : (to - from) >> 2)
+      signature = signatureOf(signature, bytes, from, to, depths === 0 ? 8 : (to - from) >> 2)
       if ((signature & this.#levels[depths]!.signatureMask) !== 0) break
       this.#signatures[depths] = signature
       from = to
@@ -270,7 +270,7 @@ class Level {
 }
 
 /** A hash of every `step`-th word of the bytes. */
-function sign(seed: number, bytes: Buffer, from: number, to: number, step: number): number {
+function signatureOf(seed: number, bytes: Buffer, from: number, to: number, step: number): number {
   let hash = seed
   for (let at = from; at + 4 <= to; at += step) {
     const word = bytes[at]! | (bytes[at + 1]! << 8) | (bytes[at + 2]! << 16) | (bytes[at + 3]! << 24)

@@ -55,7 +55,7 @@ export async function reserve(tx: Writer, order: ReserveRequest, now: number): P
   const limits = await lockMatchingLimits(tx, { project_id, action: 'block', ...limitSubjects(payers) })
   const isReserved = limits.length > 0
   const usages = isReserved
-    ? await readUsage(tx, project_id, limits, payers, now, (all) => without(all, lines, claim.key_id))
+    ? await readUsage(tx, project_id, limits, payers, now, (all) => withoutLines(all, lines, claim.key_id))
     : []
   const { allowed, refused, waiting } = allocateLines(lines, usages, claim.key_id)
   await changeReservations(tx, order, isReserved ? allowed : [])
@@ -108,7 +108,7 @@ function payersOf(lines: readonly Paid[], key_id: string): Map<string, Payer> {
 }
 
 /** The reservations without those of these lines, which are about to be checked again. */
-function without(reserved: Spending, lines: readonly ReserveLine[], key_id: string): Spending {
+function withoutLines(reserved: Spending, lines: readonly ReserveLine[], key_id: string): Spending {
   const rest = new Map(reserved)
   for (const { isReserved, projected, entity, model } of lines)
     for (const account of isReserved ? accountsOf({ entity, model, key_id }) : [])

@@ -136,7 +136,7 @@ export async function webhookAgent({
 }: AgentOptions): Promise<Agent> {
   const { Agent, buildConnector } = await import('undici')
   if (allow_private_networks) return new Agent({ connect: { timeout: CONNECT_TIMEOUT_MS, lookup } })
-  const connect = buildConnector({ timeout: CONNECT_TIMEOUT_MS, lookup: guarded(lookup) })
+  const connect = buildConnector({ timeout: CONNECT_TIMEOUT_MS, lookup: publicOnly(lookup) })
   return new Agent({
     connect(options, done) {
       // An IP address in the URL is connected to without a lookup.
@@ -148,7 +148,7 @@ export async function webhookAgent({
 }
 
 /** A resolver that rejects a name with any address that is not public. */
-function guarded(lookup: LookupFunction): LookupFunction {
+function publicOnly(lookup: LookupFunction): LookupFunction {
   return (hostname, options, done) => {
     lookup(hostname, { ...options, all: true }, (error, found) => {
       if (error) return done(error, [])

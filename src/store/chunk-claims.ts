@@ -74,7 +74,7 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
       ({ project_id }) => !spent.has(project_id),
     )
     known = null
-    const turns = takeTurns(waiting, count - claims.length, onePerProject)
+    const turns = countsByProject(waiting, count - claims.length, onePerProject)
     if (turns.size === 0) break
     const found = await leaseReady(
       tx,
@@ -227,7 +227,7 @@ interface WaitingProject {
 }
 
 /** The number of chunks for each project, when each of `count` goes to the project with the fewest leased by then. */
-function takeTurns(
+function countsByProject(
   waiting: readonly WaitingProject[],
   count: number,
   onePerProject: boolean,

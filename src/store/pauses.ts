@@ -10,7 +10,7 @@ import type { Reader, Writer } from './store.ts'
 type PausedModel = { project_id: string; model: string; paused_at: number }
 
 /** Parks a batch's chunks that were just made ready, if it or its model is paused, or it starts later. */
-export async function holdBack(tx: Writer, batch_id: string, now: number): Promise<void> {
+export async function parkIfPaused(tx: Writer, batch_id: string, now: number): Promise<void> {
   const batch = await selectRows(tx, 'batches', { id: batch_id })
     .select(['project_id', 'paused_at', 'start_after', 'expires_at'])
     .executeTakeFirstOrThrow()
@@ -48,7 +48,7 @@ export async function resumeBatch(tx: Writer, id: string, now: number): Promise<
     .returningAll()
     .executeTakeFirstOrThrow()
   await wakePaused(tx).where('batch_id', '=', id).execute()
-  await holdBack(tx, id, now)
+  await parkIfPaused(tx, id, now)
   return batch
 }
 

@@ -65,7 +65,7 @@ interface Turn {
 
 /** Whether a task can be claimed, read without the write lock. */
 export async function hasDueTask(db: Reader, choice: TaskChoice): Promise<boolean> {
-  return (await dueTurns(db, choice)).length > 0
+  return (await nextProjects(db, choice)).length > 0
 }
 
 /** Leases the longest due task of the next project in the round robin, if any is due. */
@@ -74,7 +74,7 @@ export async function claimTask(
   worker_id: string,
   choice: TaskChoice,
 ): Promise<TaskRow | undefined> {
-  for (const { kind, project_id } of await dueTurns(tx, choice)) {
+  for (const { kind, project_id } of await nextProjects(tx, choice)) {
     const next = await selectRows(tx, 'tasks', {
       state: 'ready',
       kind,
@@ -112,7 +112,7 @@ export async function leaseTask(tx: Writer, worker_id: string, id: string): Prom
  * The next projects in the round robin: those with the fewest such tasks running first. Steps from project to project
  * through the index: the cost is that of the projects, not of their tasks.
  */
-async function dueTurns(db: Reader, choice: TaskChoice): Promise<Turn[]> {
+async function nextProjects(db: Reader, choice: TaskChoice): Promise<Turn[]> {
   const { kinds, large, exceptProjects = [], after = null } = choice
   const size = sql.lit(Number(large))
   const ofKind = (kind: TaskKind) =>

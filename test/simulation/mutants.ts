@@ -689,7 +689,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines of an endpoint that is not declared any more are sent',
     file: 'src/jsonl/check-line.ts',
-    find: '  if (body.endpoint.isGone) return refuseGone(url)\n',
+    find: '  if (body.endpoint.isGone) return rejectGone(url)\n',
     replace: '',
     seed: 9,
   },

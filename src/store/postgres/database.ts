@@ -46,7 +46,7 @@ export function answeringPool(pool: Pool): PostgresPool {
   const connect = async (): Promise<PostgresPoolClient> => {
     const client = await pool.connect()
     let useless: Error | null = null
-    const query = queryBy(async (text, parameters) => {
+    const query = queryWithStorableTexts(async (text, parameters) => {
       if (useless) throw useless
       try {
         return await client.query(text, parameters)
@@ -62,7 +62,7 @@ export function answeringPool(pool: Pool): PostgresPool {
 
 /** A pool for single statements that change nothing, which it repeats on another connection. */
 export function readingPool(pool: Pool, patience: RetryPlan): PostgresPool {
-  const query = queryBy(async (text, parameters) => {
+  const query = queryWithStorableTexts(async (text, parameters) => {
     try {
       return await withRetries(patience, () => pool.query(text, parameters), untilAvailable)
     } catch (error) {
@@ -77,7 +77,7 @@ export function readingPool(pool: Pool, patience: RetryPlan): PostgresPool {
  * Runs a query with storable texts only, since servers and callers may send others. The types of Kysely's port overload
  * this with cursors, which are not used here.
  */
-function queryBy(
+function queryWithStorableTexts(
   ask: (text: string, parameters: unknown[]) => Promise<unknown>,
 ): PostgresPoolClient['query'] {
   function query<R>(text: string, parameters: ReadonlyArray<unknown>): Promise<PostgresQueryResult<R>>
