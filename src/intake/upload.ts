@@ -31,7 +31,7 @@ export async function* formOfFile(filename: string, file: AsyncIterable<Buffer>)
 }
 
 /** The retention of a file made from `file`: never longer, since the owner wants the content deleted by then. */
-export function retentionWithin<U extends Pick<Upload, 'retention_ms'>>(
+export function retainAs<U extends Pick<Upload, 'retention_ms'>>(
   { created, expires_at }: Pick<FileRow, 'created' | 'expires_at'>,
   upload: U,
 ): U {

@@ -1,18 +1,17 @@
-// The upper bound of the tokens of a prompt, in any tokenizer and with any chat template, as the body of its line shows
-// it.
+// The upper bound of the tokens of a prompt, in any tokenizer and with any chat template, as the body shows it.
 //
-// A token is at least a byte: tokenizers without a word for a character fall back to its bytes, and JSON writes no character
-// in fewer bytes than it has. What a template writes around each message is shorter than the JSON around it. Beyond the
+// A token is at least a byte: tokenizers without a word for a character fall back to its bytes, and JSON writes no
+// character in fewer bytes than it has. A template adds less around each message than the JSON around it has. Beyond the
 // bytes of the body there are:
-// - what a template or a provider writes before each input (`templateTokensMax` of the endpoint);
-// - tools and schemas, which templates write anew, indented or escaped: they count twice;
-// - the shorter side of pairs, which goes with each text of the other one;
+// - text that a template or a provider adds to each input (`templateTokensMax` of the endpoint);
+// - tools and schemas, which templates render anew, indented or escaped: they count twice;
+// - the shorter side of pairs, which the server repeats for each text of the other side;
 // - pictures, however few bytes they have: IMAGE_TOKENS each;
 // - films and files, however few bytes they have: FILE_TOKENS, which is more than any window;
-// - what the body only refers to: films and files by address or ID, stored prompts, earlier responses, the findings of a
-//   provider's own tools. Nobody here sees that: the model's window bounds it, and is what is projected.
+// - content to which the body refers: films and files by address or ID, stored prompts, earlier responses, results of a
+//   provider's own tools. Only the server sees it: the model's window is its bound and its projection.
 //
-// Few servers report more than the bytes of a body, and few bodies refer to anything: only those are parsed.
+// Few servers report more than the bytes of a body, and few bodies refer to content: only those are parsed.
 
 import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
 import type { Span } from './json-scan.ts'

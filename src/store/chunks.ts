@@ -113,17 +113,14 @@ export async function commitChunk(
   }))
   if (seal) update = update.set({ ...seal, state: 'sealed', worker_id: null, sealed_at: now })
   const result = await update.executeTakeFirst()
-  return result.numUpdatedRows > 0n ? 'accepted' : await reasonForNoChange(tx, lease)
+  return result.numUpdatedRows > 0n ? 'accepted' : await outcomeOf(tx, lease)
 }
 
 /**
  * The outcome of a commit that changed no row. One worker commits under an epoch, one commit at a time: a commit number
  * raised by one proves that the pending commit took effect.
  */
-async function reasonForNoChange(
-  tx: Writer,
-  { batch_id, idx, epoch, commit_seq }: CommitLease,
-): Promise<Fenced> {
+async function outcomeOf(tx: Writer, { batch_id, idx, epoch, commit_seq }: CommitLease): Promise<Fenced> {
   const now = await readRow(tx, 'chunks', { batch_id, idx })
   return now?.epoch === epoch && now.commit_seq === commit_seq + 1 ? 'repeated' : 'lost'
 }
@@ -190,7 +187,7 @@ async function endLease(
   const result = await updateRows(tx, 'chunks', uncommitted(lease))
     .set({ ...change, worker_id: null, commit_seq: sql<number>`commit_seq + 1` })
     .executeTakeFirst()
-  if (result.numUpdatedRows === 0n) return await reasonForNoChange(tx, lease)
+  if (result.numUpdatedRows === 0n) return await outcomeOf(tx, lease)
   await deleteReservations(tx, lease)
   return 'accepted'
 }

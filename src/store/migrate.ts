@@ -39,8 +39,7 @@ function migrationsOf({ migrations, tables, indexes }: Program): Record<string, 
           if (isNew) return
           isNew = i === 0
           const addedBy = isNew ? { first: 1, last } : { first: i + 1, last: i + 1 }
-          for (const [table, columns] of Object.entries(tables))
-            await addTableParts(db, table, columns, addedBy)
+          for (const [table, columns] of Object.entries(tables)) await addParts(db, table, columns, addedBy)
           for (const [index, made] of Object.entries(indexes))
             if (isAdded(made.since, addedBy)) await makeIndex(db, index, made)
           if (isNew) return
@@ -62,12 +61,7 @@ function isAdded(since = 1, { first, last }: Added): boolean {
 }
 
 /** Adds the parts of a table that some migrations add. */
-async function addTableParts(
-  db: Kysely<unknown>,
-  name: string,
-  columns: Columns,
-  addedBy: Added,
-): Promise<void> {
+async function addParts(db: Kysely<unknown>, name: string, columns: Columns, addedBy: Added): Promise<void> {
   const added = Object.entries(columns).filter(([, { traits }]) => isAdded(traits.since, addedBy))
   if (Object.values(columns).some(({ traits }) => (traits.since ?? 1) < addedBy.first)) {
     // A statement of SQLite adds one column.

@@ -51,7 +51,7 @@ export async function listed<DB, TB extends keyof DB, O>(
   const [end] = await onPage(places, id, { ...page, limit: 1 })
     .offset(ROWS_LOOKED_AT_MAX - 1)
     .execute()
-  const some = end ? query.where(rowsOnSide(id, page, page.order === 'asc' ? '<=' : '>=', end)) : query
+  const some = end ? query.where(onSide(id, page, page.order === 'asc' ? '<=' : '>=', end)) : query
   const filtered = conditions.reduce((those, condition) => those.where(condition), some)
   const rows = await onPage(filtered, id, page).execute()
   if (!end || rows.length === page.limit) return { rows, lookedTo: null }
@@ -67,13 +67,11 @@ function onPage<DB, TB extends keyof DB, O>(
   const sorted = by ? query.orderBy(sql.ref(by.column), order) : query
   const some = sorted.orderBy(sql.ref(id), order).limit(limit)
   if (behind === undefined) return some
-  return some.where(
-    rowsOnSide(id, page, order === 'asc' ? '>' : '<', { last: behind, value: by?.value ?? '' }),
-  )
+  return some.where(onSide(id, page, order === 'asc' ? '>' : '<', { last: behind, value: by?.value ?? '' }))
 }
 
 /** The condition for the rows on one side of a row. */
-function rowsOnSide(
+function onSide(
   id: string,
   { by }: Page,
   operator: '<' | '<=' | '>' | '>=',

@@ -24,13 +24,7 @@ import type { HoldBytes } from '../../intake/incoming.ts'
 import { MESSAGE_BODY_BYTES_MAX, MessageRequests, otherBody } from '../../intake/message-requests.ts'
 import { checkRetry, retryFilename } from '../../intake/retry-lines.ts'
 import { checkTable, readTable } from '../../intake/table-lines.ts'
-import {
-  commitOrDiscard,
-  formOfFile,
-  receiveUpload,
-  retentionWithin,
-  type Upload,
-} from '../../intake/upload.ts'
+import { commitOrDiscard, formOfFile, receiveUpload, retainAs, type Upload } from '../../intake/upload.ts'
 import {
   type BatchProjection,
   type LimitProjection,
@@ -518,9 +512,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     let id: string | null = null
     const input = async (): Promise<string> => {
       const { file, filename, made } = await source()
-      const { retention_ms } = retentionWithin(file, {
-        retention_ms: planOf(plans, caller).file_retention_ms,
-      })
+      const { retention_ms } = retainAs(file, { retention_ms: planOf(plans, caller).file_retention_ms })
       const pending = { project_id, filename, retention_ms }
       id = await store.write((tx) => insertMadeFile(tx, pending, made, clock.now()))
       wake()

@@ -154,8 +154,8 @@ export async function withRetries<T>(
 }
 
 // The settings in the URL of a database: its location, how to reach it, and how many connections to keep. The URL may
-// have all parameters that the driver knows (host, user, password, sslmode, sslrootcert, application_name, options, …)
-// and a few of Offpeak's own.
+// have the driver's parameters (host, user, password, sslmode, sslrootcert, application_name, options, …) and a few of
+// Offpeak's own.
 
 const IDLE_IN_TRANSACTION_MS = 15_000
 const KEEP_ALIVE_MS = 10_000
