@@ -6,6 +6,7 @@ import { unixSeconds } from '../domain/clock.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
 import { findLine, inputLines, type ReadPorts } from '../results/finished-lines.ts'
+import type { FinishedLine } from '../results/line-index.ts'
 import { RESULT_TAIL } from '../results/line-record.ts'
 import { type Span, streamSpan } from '../results/read-content.ts'
 import { readChunkOfLine } from '../store/chunks.ts'
@@ -13,6 +14,7 @@ import { readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineSummary } from '../wire/batch-line.ts'
 import type { LineRecord, RequestStatus } from '../wire/request-record.ts'
+import type { BackgroundResponse } from '../wire/response.ts'
 import { pendingSummary, summaryOfRecord } from './list-lines.ts'
 
 /**
@@ -116,9 +118,15 @@ export async function readLineRecord(
   line: number,
   models: ReadonlyMap<string, Model> | null,
 ): Promise<LineRecordText | undefined> {
-  const { sealed } = ports
   const found = await findLine(ports, chunk, line)
-  if (!found) return undefined
+  return found && (await recordOfLine(ports.sealed, found, models))
+}
+
+export async function recordOfLine(
+  sealed: SealedBlobs,
+  found: FinishedLine,
+  models: ReadonlyMap<string, Model> | null,
+): Promise<LineRecordText> {
   const audit = await readRecord(sealed, found.audit, models)
   const { error }: { error: { code: string } | null } = JSON.parse(audit.toString('utf8'))
   const status = error === null ? 'completed' : (STATUS_OF_CODE[error.code] ?? 'failed')
@@ -158,6 +166,12 @@ export async function readPendingRecord(
 export const PENDING_LINE = {
   ...{ object: 'request' as const, kind: 'line' as const, status_code: null, attempts: [], usage: null },
   ...{ cost_usd: 0, error: null, response: null },
+}
+
+/** The status of a background response: servers mark an answer that was cut off as incomplete. */
+export function responseStatus({ status = 'queued', response }: LineRecord): BackgroundResponse['status'] {
+  if (Object(Object(response).body).status === 'incomplete') return 'incomplete'
+  return status === 'expired' ? 'failed' : status
 }
 
 /** Reads a stored record, without its line break. */

@@ -1,5 +1,6 @@
 // Creates a worker from the configuration: its tasks, its maintenance and its upstreams.
 import type { Registry } from 'prom-client'
+import { announceLines } from '../audit/announce-lines.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import type { Objects, OpenBucket } from '../blobs/objects.ts'
 import type { BucketConfig, Config } from '../config/config.ts'
@@ -165,6 +166,7 @@ export function makeReloadable(
           task,
           signal,
         ),
+      announce: (task) => announceLines({ store, sealed, clock }, task),
       fetch: bringContent,
       make: bringContent,
       export: (task, signal) =>

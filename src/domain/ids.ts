@@ -90,3 +90,18 @@ function isBase32(text: string, from: number): boolean {
   for (let i = from; i < text.length; i++) if (!BASE32.includes(text[i]!)) return false
   return true
 }
+
+// Background responses have the IDs of their requests, with another prefix.
+
+const RESPONSE_PREFIX = 'resp_'
+
+/** The ID of the response that a request is. */
+export function responseId(request_id: string): string {
+  return RESPONSE_PREFIX + request_id.slice(ID_PREFIXES.request.length)
+}
+
+/** Null where there is none. */
+export function requestId(response_id: string): string | null {
+  const id = ID_PREFIXES.request + response_id.slice(RESPONSE_PREFIX.length)
+  return response_id.startsWith(RESPONSE_PREFIX) && parseLineRequestId(id) !== null ? id : null
+}

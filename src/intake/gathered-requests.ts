@@ -74,6 +74,8 @@ export interface SingleRequest {
   line: Buffer
   model: string
   entity: string | null
+  /** Whether a webhook is sent its end. */
+  hasWebhook: boolean
 }
 
 /** The batch and line of an accepted request. */
@@ -272,7 +274,8 @@ export class GatheredRequests<T> {
           models: new Set([...open.models, ...own]),
         }
         const size = { total: next.lines, chunk_count: next.chunks, models: modelsText(next.models) }
-        if (!(await extendBatch(tx, batch.id, size))) return null
+        const hasLineEvents = entries.some(({ request }) => request.hasWebhook)
+        if (!(await extendBatch(tx, batch.id, size, hasLineEvents))) return null
         await admitLines(tx, owner, projection, more, now)
         await extendFile(tx, file_id, { bytes: next.bytes, line_count: next.lines })
         await insertBlobs(tx, project_id, [blob], now)

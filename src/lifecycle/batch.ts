@@ -14,7 +14,7 @@ import { stopRemoteBatches } from '../store/remote-batches.ts'
 import { insertRow, lockRow, readOwn, readRow, updateRows } from '../store/rows.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
-import { insertTask } from '../store/tasks.ts'
+import { insertTask, requeueTask } from '../store/tasks.ts'
 import { releaseInput } from './remove-file.ts'
 
 export interface FinishRules {
@@ -29,6 +29,8 @@ export async function finishIfDone(
   rules: FinishRules,
   now: number,
 ): Promise<BatchRow | null> {
+  if (batch.has_line_events === 1)
+    await requeueTask(tx, { ...batch, kind: 'announce', subject: batch.id }, now)
   const isPlanned = batch.chunk_count > 0 || batch.total === 0
   if (
     !isPlanned ||

@@ -12,7 +12,7 @@ import type { Worker } from '../worker/worker.ts'
 
 /** Reasons that are shown as 0 while no chunk waits for them. */
 const PARKED_REASONS = ['usage_limit', 'remote_batch', 'stores_failing', 'input_unreadable'] as const
-const TASK_KINDS = ['validate', 'plan', 'purge', 'deliver', 'fetch', 'make', 'export'] as const
+const TASK_KINDS = ['validate', 'plan', 'purge', 'deliver', 'fetch', 'make', 'export', 'announce'] as const
 
 type Series = Iterable<readonly [labels: Readonly<Record<string, string>>, value: number]>
 

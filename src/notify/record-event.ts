@@ -2,7 +2,13 @@
 // type: those of the project, and those of the batch that the event is about. After a crash all of it exists or none.
 
 import { unixSeconds } from '../domain/clock.ts'
-import { EVENT_TYPES, type EventType, type SubscribedType, TEST_EVENT } from '../domain/event.ts'
+import {
+  DEFAULT_EVENT_TYPES,
+  EVENT_TYPES,
+  type EventType,
+  type SubscribedType,
+  TEST_EVENT,
+} from '../domain/event.ts'
 import { newId } from '../domain/ids.ts'
 import { REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { inMetric, usd } from '../domain/money.ts'
@@ -29,14 +35,48 @@ export async function recordEvent(
   { project_id, type, data, batch_id }: NewEvent,
   now: number,
 ): Promise<void> {
-  const event_id = newId('event', now)
-  await insertRow(tx, 'events', { id: event_id, project_id, type, data: JSON.stringify(data), created: now })
   const webhooks = await enabledWebhooks(tx, project_id, null)
   if (batch_id !== undefined) webhooks.push(...(await enabledWebhooks(tx, project_id, batch_id)))
-  for (const webhook of webhooks) {
-    if (subscribes(webhook, type))
-      await queueDelivery(tx, { project_id, webhook_id: webhook.id, event_id }, now)
-  }
+  const to = webhooks.filter((webhook) => subscribes(webhook, type))
+  await recordFor(tx, { project_id, type, data }, to, now)
+}
+
+async function recordFor(
+  tx: Writer,
+  { project_id, type, data }: NewEvent,
+  webhooks: readonly WebhookRow[],
+  now: number,
+): Promise<void> {
+  const event_id = newId('event', now)
+  await insertRow(tx, 'events', { id: event_id, project_id, type, data: JSON.stringify(data), created: now })
+  for (const { id: webhook_id } of webhooks)
+    await queueDelivery(tx, { project_id, webhook_id, event_id }, now)
+}
+
+/** The end of a single request. */
+export interface LineEnd {
+  line: number
+  request: Pick<NewEvent, 'type' | 'data'>
+  /** Of a background response. */
+  response: Pick<NewEvent, 'type' | 'data'> | null
+}
+
+/** Records the ends of single requests that webhooks are sent: those of the project that name the type, and those of the request. */
+export async function recordLineEnds(
+  tx: Writer,
+  { id, project_id }: BatchRow,
+  ends: readonly LineEnd[],
+  now: number,
+): Promise<void> {
+  const ofProject = await enabledWebhooks(tx, project_id, null)
+  const lines = ends.map(({ line }) => line)
+  const own = Map.groupBy(await enabledWebhooks(tx, project_id, id, lines), ({ line }) => line)
+  for (const { line, request, response } of ends)
+    for (const event of [request, ...(response ? [response] : [])]) {
+      const to = ofProject.filter((webhook) => subscribes(webhook, event.type))
+      if (event === request) to.push(...(own.get(line) ?? []))
+      if (to.length > 0) await recordFor(tx, { project_id, ...event }, to, now)
+    }
 }
 
 /** Sends one webhook a test event, whatever types it subscribes to. */
@@ -61,11 +101,11 @@ export async function queueDelivery(
 }
 
 function subscribes(webhook: WebhookRow, type: EventType): boolean {
-  const types = wantedTypes(webhook)
-  return types === null || types.some((wanted) => wanted === type)
+  const types: readonly EventType[] = wantedTypes(webhook) ?? DEFAULT_EVENT_TYPES
+  return types.includes(type)
 }
 
-/** The event types of this webhook; null means all. */
+/** The event types of this webhook; null means all but those of single requests. */
 export function wantedTypes({ event_types }: Pick<WebhookRow, 'event_types'>): SubscribedType[] | null {
   return event_types === null ? null : namesIn(event_types, EVENT_TYPES)
 }

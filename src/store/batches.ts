@@ -202,6 +202,7 @@ export async function extendBatch(
   tx: Writer,
   id: string,
   to: Pick<BatchRow, 'total' | 'chunk_count' | 'models'>,
+  hasLineEvents: boolean,
 ): Promise<boolean> {
   const open = updateRows(tx, 'batches', {
     id,
@@ -209,7 +210,12 @@ export async function extendBatch(
     paused_at: null,
     input_deleted_at: null,
   })
-  return await changesRow(open.where('gathers_until', '>', 0).set(to))
+  const naming = ['request', 'response'].map((kind) => sql`event_types LIKE ${`%"${kind}.%`}`)
+  const has_line_events = hasLineEvents
+    ? 1
+    : sql<number>`CASE WHEN has_line_events = 1 OR EXISTS (SELECT 1 FROM webhooks WHERE webhooks.project_id = batches.project_id
+        AND webhooks.batch_id IS NULL AND disabled_at IS NULL AND (${sql.join(naming, sql` OR `)})) THEN 1 ELSE 0 END`
+  return await changesRow(open.where('gathers_until', '>', 0).set({ ...to, has_line_events }))
 }
 
 /** Makes the batch accept no more requests. No change if another worker has closed the batch. */

@@ -85,7 +85,7 @@ export interface Index {
 
 /** The state of a chunk: `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
 type ChunkState = 'ready' | 'leased' | 'parked' | 'sealed'
-export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver' | 'fetch' | 'make' | 'export'
+export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver' | 'fetch' | 'make' | 'export' | 'announce'
 export type SessionRole = 'worker' | 'api'
 export type DeliveryStatus = 'pending' | 'delivered' | 'failed'
 
@@ -234,6 +234,8 @@ export const TABLES = {
     gathers_until: whole().optional(),
     /** A counter that each cancellation of single lines raises. */
     line_cancels: integer().or(0),
+    /** 1 if webhooks are sent the ends of its single requests. */
+    has_line_events: integer().or(0),
   },
   chunks: {
     batch_id: text().key().references('batches'),
@@ -271,6 +273,8 @@ export const TABLES = {
     input_blob: text().optional(),
     /** JSON of the numbers of lines that were cancelled one by one. */
     cancelled_lines: text().optional(),
+    /** JSON of the numbers of its lines whose end is recorded as an event. */
+    announced_lines: text().optional(),
     /** JSON of the numbers of its lines that were deleted as background responses. */
     deleted_lines: text().optional(),
     completed: counter(),
@@ -538,6 +542,8 @@ export const TABLES = {
     event_types: text().optional(),
     /** The only batch whose events are sent; null: the events of the project. */
     batch_id: text().references('batches').optional(),
+    /** The single request of that batch whose end it is sent; null: it is sent the events of the batch. */
+    line: integer().optional(),
     /** The signing secret, wrapped by the master key. */
     wrapped_secret: text(),
     /** The secret before the last rotation, which also signs until `previous_until`. */

@@ -55,14 +55,16 @@ export async function listWebhooks(
 }
 
 /**
- * The enabled webhooks of a batch, or of the project itself (null), locked against deletion until the transaction ends.
+ * The enabled webhooks of a batch, of single requests of it, or of the project itself (null); none of them can be deleted
+ * until the transaction ends.
  */
 export async function enabledWebhooks(
   tx: Writer,
   project_id: string,
   batch_id: string | null,
+  lines: readonly number[] | null = null,
 ): Promise<WebhookRow[]> {
-  return await selectRows(tx, 'webhooks', { project_id, batch_id, disabled_at: null })
+  return await selectRows(tx, 'webhooks', { project_id, batch_id, line: lines, disabled_at: null })
     .selectAll()
     .orderBy('id')
     .forKeyShare()

@@ -253,6 +253,7 @@ export const CreateRequest = object(
     custom_id: maybeText('The request ID of the call, if it is left out.'),
     completion_window: maybeText('A window of your plan; the longest, if it is left out.'),
     metadata: maybe(Metadata),
+    webhook: maybe(CreateBatchWebhook, 'Where its end is posted to, as an event `request.*`.'),
   },
   {
     endpoint: DEFAULT_ENDPOINT,

@@ -59,7 +59,7 @@ const TextOrNull = orNull(Type.String())
 const SubscribedShape = oneOf(EVENT_TYPES)
 const EventTypes = orNull(
   Type.Array(SubscribedShape, { minItems: 1, uniqueItems: true }),
-  'The types of event to send; null: all of them, and those that are still to come.',
+  'The types of event to send; null: all but those of single requests (`request.*`, `response.*`), and those that are still to come.',
 )
 const Description = orNull(Type.String({ maxLength: 512 }), 'Free text, for you.')
 

@@ -1,6 +1,7 @@
 // Describes an audit record as the API shows it: of an HTTP call, or of one line of a batch.
 import { type Static, Type } from 'typebox'
 import { WAITING_CODES } from '../domain/progress.ts'
+import { BatchWebhook } from './event.ts'
 import {
   amount,
   anything,
@@ -106,6 +107,7 @@ export const LineRecord = object('LineRecord', {
   ),
   expires_at: Type.Optional(count('Unix seconds: it ends by then. Of lines that have not ended.')),
   response: Type.Optional(anything('The response, as long as the result file exists.')),
+  webhook: Type.Optional(BatchWebhook),
   created: timestamp('when the line was finished.'),
 })
 

@@ -38,6 +38,8 @@ export const BackgroundResponse = object('BackgroundResponse', {
   usage: Type.Unknown({ description: 'As the server reported it; null until it has completed.' }),
 })
 
+export type BackgroundResponse = Static<typeof BackgroundResponse> & Record<string, unknown>
+
 export const DeletedResponse = deletedOf('response', 'DeletedResponse')
 
 export const InputItem = Type.Object(
@@ -57,5 +59,3 @@ export function inputItems(id: string, input: unknown): (Static<typeof InputItem
     }
   })
 }
-
-export type BackgroundResponse = Static<typeof BackgroundResponse> & Record<string, unknown>

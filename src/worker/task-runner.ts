@@ -26,7 +26,7 @@ interface TaskPool {
  * to and from buckets, which wait for other people's servers.
  */
 const TASK_POOLS: readonly TaskPool[] = [
-  { kinds: ['validate', 'plan', 'purge'], large: false, slots: 3, extraSlots: 1 },
+  { kinds: ['validate', 'plan', 'purge', 'announce'], large: false, slots: 3, extraSlots: 1 },
   { kinds: ['validate', 'plan', 'purge'], large: true, slots: 3, extraSlots: 1 },
   { kinds: ['deliver'], large: false, slots: 16, extraSlots: 4 },
   { kinds: ['fetch', 'export'], large: false, slots: 4, extraSlots: 1 },

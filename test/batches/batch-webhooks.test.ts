@@ -1,9 +1,10 @@
 // The webhook that a batch brings along, on a receiver that verifies what arrives.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import OpenAI from 'openai'
 import { deleteOldEvents } from '../../src/notify/record-event.ts'
 import { testReceiver } from '../fakes/receiver.ts'
-import { testUpstream } from '../fakes/upstream.ts'
+import { send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
 import { testServer } from '../support/test-server.ts'
 
@@ -60,6 +61,66 @@ test('the end of a batch is sent to its own webhook, beside those of the project
   await deleteOldEvents(service.stores.store, Date.now() + 1)
   assert.deepEqual(await ids(`?batch_id=${batch.id}`), [], 'it goes with its event')
   assert.deepEqual(await ids(''), [project])
+})
+
+test('ends of single requests are sent to their own webhooks, and to webhooks of the project that name them', async () => {
+  const answers = ['completed', 'incomplete']
+  await using upstream = await testUpstream(({ response }) =>
+    send(
+      response,
+      200,
+      JSON.stringify({ object: 'response', status: answers.shift() ?? 'completed', output: [] }),
+    ),
+  )
+  await using mine = await testReceiver()
+  await using ours = await testReceiver()
+  await using others = await testReceiver()
+  const yaml = configFor(upstream.base_url, ALLOWED)
+  await using service = await TestService.start(
+    yaml.replace('- id: m', '- id: m\n    endpoints: [/v1/responses]'),
+  )
+  await service.json('POST', '/v1/webhooks', { url: others.url })
+  const event_types = ['response.completed', 'response.incomplete', 'response.cancelled']
+  const created = await service.json<{ secret: string }>('POST', '/v1/webhooks', {
+    url: ours.url,
+    event_types,
+  })
+  ours.secret = created.secret
+  const { responses, webhooks } = new OpenAI({ apiKey: service.key, baseURL: `${service.url}/v1` })
+  const ids: string[] = []
+  for (const i of [1, 2]) {
+    ids.push((await responses.create({ model: 'm', input: 'a', background: true })).id)
+    await ours.arrived(i)
+  }
+  const told = await Promise.all(
+    ours.received.map(({ body, request }) => webhooks.unwrap(body, Object(request.headers), created.secret)),
+  )
+  assert.deepEqual(
+    told.map(({ type, data }) => [type, 'id' in data && data.id]),
+    [
+      ['response.completed', ids[0]],
+      ['response.incomplete', ids[1]],
+    ],
+  )
+  const order = {
+    endpoint: '/v1/responses',
+    body: { model: 'm', input: 'b' },
+    webhook: { url: mine.url, secret: SECRET },
+  }
+  mine.secret = SECRET
+  const { id, webhook } = await service.json<{ id: string; webhook: { secret?: string } }>(
+    'POST',
+    '/v1/requests',
+    order,
+  )
+  assert.equal(webhook.secret, undefined)
+  await mine.arrived(1)
+  assert.partialDeepStrictEqual(mine.received[0]?.event, {
+    type: 'request.completed',
+    data: { id, status: 'completed' },
+  })
+  await ours.arrived(3)
+  assert.equal(others.received.length, 0)
 })
 
 test('a failed batch tells its webhook, with a secret of the caller, and a retry takes a webhook of its own', async () => {

@@ -1,5 +1,6 @@
 // The invariants that are checked after a run. Each violation is a sentence.
 import { isNotRun, isTerminal } from '../../src/domain/batch.ts'
+import { EVENT_TYPES } from '../../src/domain/event.ts'
 import { nanosFromUsd } from '../../src/domain/money.ts'
 import { readRow } from '../../src/store/rows.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
@@ -65,6 +66,21 @@ async function ofBatch(
     .where('data', 'like', `%${row.id}%`)
     .where('type', 'in', ['batch.completed', 'batch.failed', 'batch.expired', 'batch.cancelled'])
     .execute()
+  if (row.has_line_events === 1) {
+    const ends = await run.store.read
+      .selectFrom('events')
+      .select('data')
+      .where('data', 'like', `%"batch_id":"${row.id}"%`)
+      .where(
+        'type',
+        'in',
+        EVENT_TYPES.filter((type) => type.startsWith('request.')),
+      )
+      .execute()
+    const lines = new Set(ends.map(({ data }) => JSON.parse(data).id))
+    if (ends.length !== total || lines.size !== total)
+      found.push(`${name} has ${total} single requests, and ${ends.length} events of ${lines.size} of them`)
+  }
   if (events.length !== 1 || events[0]?.type !== `batch.${row.status}`)
     found.push(`${name} is ${row.status}; its events: ${events.map(({ type }) => type).join(', ')}`)
   return found

@@ -1,4 +1,5 @@
 // The worker of a machine, with the upstreams, tasks and maintenance that a process would give it.
+import { announceLines } from '../../src/audit/announce-lines.ts'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import type { MasterKey } from '../../src/blobs/master-key.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'
@@ -8,6 +9,7 @@ import { validateFile } from '../../src/intake/file-index.ts'
 import { planBatch } from '../../src/intake/plan.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep, type SweepPace } from '../../src/maintenance/sweep.ts'
+import { finishTask } from '../../src/store/tasks.ts'
 import { Worker } from '../../src/worker/worker.ts'
 import { answerChecks } from '../fakes/answer-checks.ts'
 import type { Machine } from './machine.ts'
@@ -101,6 +103,8 @@ export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: LIMITS }, task, signal),
       make: (task, signal) =>
         fetchInput({ store, sealed, clock, plans, openBucket, file_bytes_max: 1e9 }, task, signal),
+      announce: (task) => announceLines({ store, sealed, clock }, task),
+      deliver: (task) => store.write(async (tx) => void (await finishTask(tx, task))),
       plan: (task, signal) => planBatch({ store, sealed, clock, models, plans, rules: RULES }, task, signal),
     },
     async maintenance() {

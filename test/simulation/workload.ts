@@ -126,11 +126,22 @@ export class Workload {
       await this.#write((tx) =>
         ensureProject(tx, { id: project_id, name: `p${i}`, plan: SIM_PLAN.name, created: this.#clock.now() }),
       )
+      if (i === 0) await this.#addWebhook(project_id)
       const batches = random.int(1, 2)
       for (let j = 0; j < batches; j++) await this.#addBatch(project_id)
       if (this.isCrowded && i === 0) await this.#addCrowd(project_id)
       if (this.#run.caps.wants(0.4)) await this.#addCap(project_id, false)
     }
+  }
+
+  /** It is sent the ends of single requests. */
+  async #addWebhook(project_id: string): Promise<void> {
+    const created = this.#clock.now()
+    const event_types = '["request.completed","request.failed","request.expired","request.cancelled"]'
+    const terms = { event_types, url: 'https://example.com', wrapped_secret: '' }
+    await this.#write((tx) =>
+      insertRow(tx, 'webhooks', { id: newId('webhook', created), project_id, ...terms, created }),
+    )
   }
 
   /** Adds a batch, or cancels one, deletes files or changes caps. */
@@ -415,6 +426,7 @@ export class Workload {
         line: Buffer.from(json),
         model: line.model,
         entity: line.entity,
+        hasWebhook: false,
       }
       const terms = { quotas: SIM_PLAN.quotas, retention_ms: 90 * DAY_MS }
       try {

@@ -1,7 +1,7 @@
 // The page of webhooks lists them with their deliveries, and the project's events.
 import type { VNode } from 'preact'
 import { useMemo, useState } from 'preact/hooks'
-import { EVENT_TYPES, type EventType } from '../../domain/event.ts'
+import { DEFAULT_EVENT_TYPES, EVENT_TYPES, type EventType } from '../../domain/event.ts'
 import type {
   DeliveryObject,
   EventObject,
@@ -189,10 +189,10 @@ function SigningSecret({ of: { secret } }: { of: WebhookWithSecret }): VNode {
 
 function CreateDialog({ reload }: { reload: () => void }): VNode {
   const { values, bind } = useFields({ url: '', description: '' })
-  const [types, setTypes] = useState<readonly EventType[]>(EVENT_TYPES)
+  const [types, setTypes] = useState<readonly EventType[]>(DEFAULT_EVENT_TYPES)
   const create = async (): Promise<VNode> => {
     const description = values.description.trim()
-    const event_types = types.length === EVENT_TYPES.length ? null : types
+    const event_types = types.join() === DEFAULT_EVENT_TYPES.join() ? null : types
     const made = await post<WebhookWithSecret>('/v1/webhooks', {
       url: values.url.trim(),
       event_types,

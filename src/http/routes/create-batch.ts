@@ -46,7 +46,7 @@ import {
   readIndexBytes,
 } from '../../store/files.ts'
 import { insertRow } from '../../store/rows.ts'
-import type { BatchRow, FileRow, WebhookRow } from '../../store/schema.ts'
+import type { BatchRow, FileRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
 import {
   BatchEstimate,
@@ -56,12 +56,11 @@ import {
   RETRY_BATCH_RULES,
   RetryBatch,
 } from '../../wire/batch.ts'
-import type { CreateBatchWebhook } from '../../wire/event.ts'
 import type { FileProblem } from '../../wire/file.ts'
 import { CreateMessageBatch, MessageBatch } from '../../wire/message-batch.ts'
 import { maybeText } from '../../wire/shape.ts'
 import { authorize } from '../access/auth.ts'
-import { type Caller, callerOf, isAzurePath, planOf, viewOf } from '../access/caller.ts'
+import { callerOf, isAzurePath, planOf, viewOf } from '../access/caller.ts'
 import {
   hasIdempotencyKey,
   headerText,
@@ -77,7 +76,7 @@ import { checkPlace, showBatch, showBatchNow, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'
 import { showLimit } from './limits.ts'
 import { showMessageBatch } from './message-batches.ts'
-import { newWebhook, showWebhook } from './webhooks.ts'
+import { type OwnWebhook, ownWebhook, showWebhook, withSecret } from './webhooks.ts'
 
 export const ENTITY_CHARACTERS_MAX = 512
 /** The size of a file's index in bytes above which calls of one project create batches one after the other. */
@@ -117,18 +116,11 @@ interface Made {
   /** Shows the batch in the answer; absent: in the form of this API. */
   show?: (batch: BatchRow) => object
   orderOf: (input_file_id: string) => BatchOrder
-  webhook: BatchWebhook | null
+  webhook: OwnWebhook | null
   /** Creates the input file and returns its ID; called once, and not for a repeated call. */
   input?: () => Promise<string>
   /** Creates the file in the transaction of the batch, which then waits for it; in place of `input`. */
   insertInput?: (tx: Writer, now: number) => Promise<string>
-}
-
-/** The webhook that is created with a batch. */
-interface BatchWebhook {
-  row: WebhookRow
-  /** The text of the webhook's secret, if the service has generated it. */
-  secret: string | undefined
 }
 
 /** A batch whose lines are not in a file yet. */
@@ -200,7 +192,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       const isDryRun = request.query.dry_run === 'true'
       const input_file_id = fileIdOf(body.input_file_id ?? '')
       const orderOf = (id: string) => orderBatch({ ...body, input_file_id: id }, owner, plan)
-      const terms = { orderOf, webhook: webhookOf(caller, body.webhook) }
+      const terms = { orderOf, webhook: ownWebhook(deps, caller, body.webhook) }
       const callOf = (what: object) => idempotentCall(request, 'POST /v1/batches', { ...body, ...what })
       let answer: IdempotentResponse
       orderOf(input_file_id)
@@ -325,7 +317,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
           ...(place === null && { output_url: false }),
         }),
         orderOf,
-        webhook: webhookOf(caller, webhook),
+        webhook: ownWebhook(deps, caller, webhook),
       }
       const answer = await createOfMadeFile(request, terms, async () => {
         const { input } = await checkRetry(store.read, old, which, clock.now())
@@ -487,15 +479,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     )
     if (answer.replayed) return answer
     wake()
-    return webhook === null ? answer : { ...answer, text: withSecret(answer.text, webhook) }
-  }
-
-  /** The webhook of an order; throws invalid_request, and missing_scope for a key without the scope. */
-  function webhookOf(caller: Caller, order: CreateBatchWebhook | undefined | null): BatchWebhook | null {
-    if (order == null) return null
-    authorize(caller, ['webhooks:write'])
-    const made = newWebhook(deps.webhooks, caller.project_id, order, clock.now(), 'webhook.')
-    return { row: made.row, secret: order.secret === undefined ? made.secret : undefined }
+    return withSecret(answer, webhook)
   }
 
   /**
@@ -586,12 +570,6 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     if (answer.replayed) await discard()
     return answer
   }
-}
-
-/** Adds the secret to the first answer only: repeated calls get the stored answer without it. */
-function withSecret(text: string, { secret }: BatchWebhook): string {
-  const batch: BatchObject = JSON.parse(text)
-  return JSON.stringify({ ...batch, webhook: { ...batch.webhook, secret } })
 }
 
 /** Parses a wait to ms. Throws invalid_request. */

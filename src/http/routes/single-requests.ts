@@ -2,11 +2,11 @@
 // /v1/responses for clients of OpenAI's Responses API, whose background responses are such requests.
 import { createHash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { PENDING_LINE, readInput } from '../../audit/read-line.ts'
+import { PENDING_LINE, readInput, responseStatus } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { defaultWindow, durationMs } from '../../domain/days.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
-import { ID_PREFIXES, lineRequestId, parseLineRequestId } from '../../domain/ids.ts'
+import { lineRequestId, requestId, responseId } from '../../domain/ids.ts'
 import type { CompletionWindow } from '../../domain/plan.ts'
 import { retentionText } from '../../domain/retention.ts'
 import { offeredWindow } from '../../intake/create-batch.ts'
@@ -16,8 +16,10 @@ import { Names } from '../../jsonl/json-scan.ts'
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan.ts'
 import { deleteResponse, isResponseDeleted } from '../../lifecycle/batch.ts'
 import { readChunkOfLine } from '../../store/chunks.ts'
+import { insertRows } from '../../store/rows.ts'
 import { CreateRequest, type Metadata } from '../../wire/batch.ts'
-import { LineRecord, type RequestStatus } from '../../wire/request-record.ts'
+import type { CreateBatchWebhook } from '../../wire/event.ts'
+import { LineRecord } from '../../wire/request-record.ts'
 import {
   BackgroundResponse,
   CreateResponse,
@@ -39,6 +41,7 @@ import {
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { CreateHeaders, ENTITY_CHARACTERS_MAX, ownerOf } from './create-batch.ts'
 import { lineReader } from './requests.ts'
+import { type OwnWebhook, ownWebhook, showWebhook, withSecret } from './webhooks.ts'
 
 /** The order of a call before its window is known. */
 interface Order {
@@ -48,6 +51,7 @@ interface Order {
   custom_id?: string | undefined
   metadata?: Metadata | null | undefined
   window: CompletionWindow
+  webhook?: CreateBatchWebhook | null | undefined
   call: IdempotentCall
   status: number
   show: (accepted: LineRecord) => object
@@ -57,6 +61,7 @@ interface Accepted {
   key: CallKey
   status: number
   textOf: (at: Gathered) => string
+  webhook: OwnWebhook | null
 }
 
 export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
@@ -65,12 +70,14 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
   const lines = new RequestLines()
   const gathered = new GatheredRequests<Accepted>(
     { store, sealed, clock, models, wake, rules: deps.gather },
-    (tx, accepted, now) =>
-      storeTogether(
-        tx,
-        accepted.map(({ entry: { record }, at }) => ({ ...record, response: record.textOf(at) })),
-        now,
-      ),
+    async (tx, accepted, now) => {
+      const calls = accepted.map(({ entry: { record }, at }) => ({ ...record, response: record.textOf(at) }))
+      await storeTogether(tx, calls, now)
+      const webhooks = accepted.flatMap(({ entry: { record }, at: { batch, line } }) =>
+        record.webhook ? [{ ...record.webhook.row, batch_id: batch.id, line }] : [],
+      )
+      await insertRows(tx, 'webhooks', webhooks)
+    },
   )
 
   /** The ID of its request. Throws request_not_found, also where the response was deleted. */
@@ -84,6 +91,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
 
   async function accept(request: FastifyRequest, caller: Caller, reply: FastifyReply, order: Order) {
     const { endpoint, body, window, custom_id = request.id, metadata, call, status, show } = order
+    const webhook = ownWebhook(deps, caller, order.webhook)
     const header_entity = headerText(request.headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
     const own: Metadata = { ...(header_entity !== null && { entity: header_entity }), ...metadata }
     if (Object.keys(own).length > METADATA_PAIRS_MAX)
@@ -109,14 +117,16 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
             ...{ model: checked.model, entity: checked.entity, created: unixSeconds(clock.now()) },
             ...{ conversation: own.conversation ?? null, tags: own.tags ?? null, ...PENDING_LINE },
             ...{ status: 'queued', waiting_reason: null, expires_at: unixSeconds(batch.expires_at) },
+            ...(webhook && { webhook: showWebhook({ ...webhook.row, batch_id: batch.id }) }),
           }),
         )
         return text
       }
-      await gathered.add({ ...checked, owner, custom_id }, { key, status, textOf })
+      const asked = { ...checked, owner, custom_id, hasWebhook: webhook !== null }
+      await gathered.add(asked, { key, status, textOf, webhook })
       return text
     })
-    return sendOnce(reply, answer)
+    return sendOnce(reply, withSecret(answer, webhook))
   }
 
   route(app, 'POST /v1/requests', {
@@ -257,16 +267,14 @@ function sha256Of(body: Buffer): string {
   return createHash('sha256').update(body).digest('hex')
 }
 
-// Background responses. Their IDs are those of the requests, with another prefix.
+// Background responses.
 
-const PREFIX = 'resp_'
 /** The fields of a call that are not sent to model servers. */
 const OF_THIS_SERVICE = new Names('background', 'background_options', 'store', 'stream')
 
 function requestIdOf(response_id: string): string {
-  const id = ID_PREFIXES.request + response_id.slice(PREFIX.length)
-  if (!response_id.startsWith(PREFIX) || parseLineRequestId(id) === null)
-    throw new ApiError('request_not_found')
+  const id = requestId(response_id)
+  if (id === null) throw new ApiError('request_not_found')
   return id
 }
 
@@ -277,34 +285,22 @@ function windowFor(offered: readonly CompletionWindow[], wanted: string | null):
   return sorted.findLast(({ ms }) => ms <= most) ?? sorted[0]!
 }
 
-const STATUSES: Readonly<Record<RequestStatus, BackgroundResponse['status']>> = {
-  ...{ queued: 'queued', in_progress: 'in_progress', completed: 'completed', failed: 'failed' },
-  ...{ cancelled: 'cancelled', expired: 'failed' },
-}
-
-function shownResponse({
-  id,
-  created,
-  model,
-  status = 'queued',
-  error,
-  response,
-  ...rest
-}: LineRecord): BackgroundResponse {
-  const { body = {} } = { ...(response as { body?: object } | null) }
-  const { code, message } = { ...(error as { code?: string; message?: string } | null) }
-  const given = Object.entries({ entity: rest.entity, conversation: rest.conversation, tags: rest.tags })
+function shownResponse(record: LineRecord): BackgroundResponse {
+  const { id, created, model, entity, conversation, tags } = record
+  const { body = {} } = { ...(record.response as { body?: object } | null) }
+  const { code, message } = { ...(record.error as { code?: string; message?: string } | null) }
+  const status = responseStatus(record)
+  const given = Object.entries({ entity, conversation, tags })
   const metadata = given.flatMap(([name, value]) => (value === null ? [] : [[name, value] as const]))
   return {
     ...{ created_at: created, model, output: [], parallel_tool_calls: true, tool_choice: 'auto', tools: [] },
     ...{ instructions: null, temperature: null, top_p: null, incomplete_details: null, usage: null },
     metadata: Object.fromEntries(metadata),
     ...body,
-    id: PREFIX + id.slice(ID_PREFIXES.request.length),
+    id: responseId(id),
     object: 'response',
     background: true,
-    // Servers mark an answer that was cut off as incomplete.
-    status: 'status' in body && body.status === 'incomplete' ? 'incomplete' : STATUSES[status],
+    status,
     error:
       code === undefined || status === 'cancelled'
         ? null

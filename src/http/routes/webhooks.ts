@@ -23,6 +23,7 @@ import {
   updateWebhook,
 } from '../../store/webhooks.ts'
 import {
+  type CreateBatchWebhook,
   CreateWebhook,
   DeletedWebhook,
   DeliveryObject,
@@ -39,8 +40,10 @@ import {
   WebhookWithSecret,
 } from '../../wire/event.ts'
 import { listOf, maybeText, PageQuery } from '../../wire/shape.ts'
-import { quotaHolder } from '../access/caller.ts'
+import { authorize } from '../access/auth.ts'
+import { type Caller, quotaHolder } from '../access/caller.ts'
 import { objectRoutes, readPage } from '../object-routes.ts'
+import type { IdempotentResponse } from '../request/idempotency.ts'
 import { type App, found, publicRoute, type RouteDependencies, route } from '../route.ts'
 
 export function eventRoutes(app: App, { store }: RouteDependencies): void {
@@ -243,6 +246,7 @@ export function newWebhook(
     description: null,
     event_types: null,
     batch_id: null,
+    line: null,
     wrapped_secret: signing.wrapped,
     previous_secret: null,
     previous_until: null,
@@ -251,6 +255,32 @@ export function newWebhook(
     created: now,
   }
   return { row, secret: signing.text }
+}
+
+/** The webhook that is made with a batch or a single request. */
+export interface OwnWebhook {
+  row: WebhookRow
+  /** One that was made here. */
+  secret: string | undefined
+}
+
+/** Throws invalid_request, and for a key without the scope. */
+export function ownWebhook(
+  { webhooks, clock }: Pick<RouteDependencies, 'webhooks' | 'clock'>,
+  caller: Caller,
+  order: CreateBatchWebhook | undefined | null,
+): OwnWebhook | null {
+  if (order == null) return null
+  authorize(caller, ['webhooks:write'])
+  const made = newWebhook(webhooks, caller.project_id, order, clock.now(), 'webhook.')
+  return { row: made.row, secret: order.secret === undefined ? made.secret : undefined }
+}
+
+/** The first answer alone shows the secret: it is not stored with what repeated calls get. */
+export function withSecret(answer: IdempotentResponse, webhook: OwnWebhook | null): IdempotentResponse {
+  if (webhook === null || answer.replayed) return answer
+  const { webhook: shown, ...rest } = JSON.parse(answer.text)
+  return { ...answer, text: JSON.stringify({ ...rest, webhook: { ...shown, secret: webhook.secret } }) }
 }
 
 /** The changes of a webhook; omitted fields stay unchanged. */

@@ -1,0 +1,84 @@
+// Runs the task `announce` of a batch whose single requests' ends are events: records those of all lines that have ended since
+// it ran last, with their deliveries. Which lines have events stands in their chunks, so that a crash neither loses nor repeats
+// one. Each commit of lines queues the task.
+import { responseId } from '../domain/ids.ts'
+import { type LineEnd, recordLineEnds } from '../notify/record-event.ts'
+import { finishedLines, inputLines, type ReadPorts } from '../results/finished-lines.ts'
+import { chunksOf } from '../store/chunks.ts'
+import { readVisibleInput } from '../store/files.ts'
+import { lockRow, readRow, updateRows } from '../store/rows.ts'
+import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
+import type { Ports } from '../store/store.ts'
+import { finishTask, insertTask } from '../store/tasks.ts'
+import type { LineRecord } from '../wire/request-record.ts'
+import { recordOfLine, responseStatus } from './read-line.ts'
+
+export async function announceLines(
+  { store, sealed, clock }: Pick<Ports, 'store' | 'sealed' | 'clock'>,
+  task: TaskRow,
+): Promise<void> {
+  const batch = await readRow(store.read, 'batches', { id: task.subject })
+  const ports = { db: store.read, sealed, now: clock.now() }
+  let announced = 0
+  for await (const chunk of chunksOf(store.read, task.subject, { begun: true })) {
+    const before: number[] = JSON.parse(chunk.announced_lines ?? '[]')
+    announced += before.length
+    if (!batch || before.length === chunk.completed + chunk.failed) continue
+    const ends = await endsIn(ports, batch, chunk, new Set(before))
+    announced += ends.length
+    const announced_lines = JSON.stringify([...before, ...ends.map(({ line }) => line)])
+    const { batch_id, idx } = chunk
+    await store.write(async (tx) => {
+      // The lease of the task holds as long as its row has the epoch.
+      if (!(await lockRow(tx, 'tasks', { id: task.id, epoch: task.epoch, state: 'leased' }))) return
+      await recordLineEnds(tx, batch, ends, clock.now())
+      await updateRows(tx, 'chunks', { batch_id, idx }).set({ announced_lines }).execute()
+    })
+  }
+  await store.write(async (tx) => {
+    if (!(await finishTask(tx, task))) return
+    // A commit that finds the task running does not queue it: the lock makes such a commit be seen here, or see the task gone.
+    const now = await lockRow(tx, 'batches', { id: task.subject })
+    const { kind, subject, project_id } = task
+    if (now && now.completed + now.failed > announced)
+      await insertTask(tx, { kind, subject, project_id, run_at: clock.now() }, clock.now())
+  })
+}
+
+/** The ends of the lines of a chunk that are not `known`. */
+async function endsIn(
+  ports: ReadPorts,
+  batch: BatchRow,
+  chunk: ChunkRow,
+  known: ReadonlySet<number>,
+): Promise<LineEnd[]> {
+  const content = await readVisibleInput(ports.db, batch, ports.now)
+  const urls = new Map<number, unknown>()
+  for (const { line, bytes } of await inputLines(ports, content, chunk).catch(() => []))
+    urls.set(line, JSON.parse(bytes.toString()).url)
+  const ends: LineEnd[] = []
+  for (const finished of await finishedLines(ports, chunk)) {
+    if (known.has(finished.line)) continue
+    const { text } = await recordOfLine(ports.sealed, finished, null)
+    const record: LineRecord = JSON.parse(Buffer.concat(await Array.fromAsync(text)).toString())
+    ends.push(endOf(record, urls.get(finished.line) === '/v1/responses'))
+  }
+  return ends
+}
+
+function hasEnded<S extends string>(status: S | undefined): status is Exclude<S, 'queued' | 'in_progress'> {
+  return status !== undefined && status !== 'queued' && status !== 'in_progress'
+}
+
+function endOf(record: LineRecord, isResponse: boolean): LineEnd {
+  const { id, batch_id, line, custom_id, entity, conversation, cost_usd, error } = record
+  const { status } = record
+  const ofResponse = responseStatus(record)
+  if (!hasEnded(status) || !hasEnded(ofResponse)) throw new Error(`${id} is recorded, and has not ended`)
+  const data = { id, batch_id, custom_id, status, entity, conversation, cost_usd, error }
+  return {
+    line,
+    request: { type: `request.${status}`, data },
+    response: isResponse ? { type: `response.${ofResponse}`, data: { id: responseId(id) } } : null,
+  }
+}
