@@ -175,6 +175,24 @@ test('requests wait for a worker, and their batches end when it has come', async
   }
 })
 
+test('a request of a conversation that has begun goes ahead of new ones', async () => {
+  await using upstream = await testUpstream(echo)
+  const yaml = configFor(upstream.base_url, 'requests: {gather: {lines: 1}}').replace(
+    '5s}',
+    '5s, concurrency_max: 1}',
+  )
+  await using service = await TestService.start(yaml, { worker: false })
+  const conversation = { metadata: { conversation: 'c' } }
+  const sent: { id: string; expires_at?: number }[] = []
+  for (const order of [chat('first', conversation), chat('a'), chat('b'), chat('next', conversation)])
+    sent.push(await post(service, order))
+  const hours = (sent[0]!.expires_at! - sent[3]!.expires_at!) / 3600
+  assert.ok(hours > 5 && hours <= 6, `${hours}`)
+  await service.worker.start()
+  for (const { id } of sent) await waited(service, id)
+  assert.match(upstream.calls[0]!.bytes.toString(), /next/)
+})
+
 test('a background response is a single request to its endpoint, in the form of the Responses API', async () => {
   const answer = {
     id: 'resp_server',

@@ -426,6 +426,7 @@ export class Workload {
         line: Buffer.from(json),
         model: line.model,
         entity: line.entity,
+        conversation: random.chance(0.3) ? 'c' : null,
         hasWebhook: false,
       }
       const terms = { quotas: SIM_PLAN.quotas, retention_ms: 90 * DAY_MS }

@@ -122,7 +122,8 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
         )
         return text
       }
-      const asked = { ...checked, owner, custom_id, hasWebhook: webhook !== null }
+      const { conversation = null } = own
+      const asked = { ...checked, owner, custom_id, conversation, hasWebhook: webhook !== null }
       await gathered.add(asked, { key, status, textOf, webhook })
       return text
     })
