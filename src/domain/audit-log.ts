@@ -1,17 +1,17 @@
-// The port of audit logs: a collector is told of each call and each line as it ends. An entry has no content: no request, no
-// answer, no custom_id, no message of an error.
+// The port of audit logs: a collector gets an entry for each call and each line that ends. An entry has no content: no
+// request, no answer, no custom_id, no error message.
 import type { SpanAttributes } from './tracing.ts'
 
 export interface AuditEntry {
   event: 'offpeak.call' | 'offpeak.line'
-  /** Unix ms. */
+  /** The time of the end, Unix ms. */
   at: number
   isFailed: boolean
-  /** The trace that it belongs to; null: none. */
+  /** The trace of the call or line; null: none. */
   traceparent: string | null
-  /** The attributes; those that are null are left out. */
+  /** The attributes; null ones are omitted. */
   attributes: Readonly<Record<string, SpanAttributes[string] | null>>
 }
 
-/** Takes an entry and returns at once; the entry is dropped where too many wait for the collector. */
+/** Adds an entry without waiting; the entry is dropped if too many wait for the collector. */
 export type AuditLog = (entry: AuditEntry) => void

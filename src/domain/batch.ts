@@ -134,7 +134,6 @@ export interface Reask {
 export const REASK_MODES = ['repeat', 'repair'] as const
 export const REASKS_MAX = 5
 
-/** Reads the column `reask` of a batch. */
 export function readReask(json: string | null): Reask | null {
   return json === null ? null : JSON.parse(json)
 }

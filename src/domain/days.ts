@@ -18,7 +18,6 @@ export function startOfDay(day: number): number {
   return day * DAY_MS
 }
 
-/** The day as text: `2026-11-21`. */
 export function dayText(day: number): string {
   return new Date(startOfDay(day)).toISOString().slice(0, 10)
 }

@@ -297,7 +297,6 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
 
 const TABLE = new Map<string, Endpoint>(ENDPOINT_PATHS.map((path) => [path, { path, ...BUILT_IN[path] }]))
 
-/** An endpoint that the configuration declares. */
 export interface DeclaredEndpoint {
   path: EndpointPath
   /** The fields that become the prompt, all of them required. */

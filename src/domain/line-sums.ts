@@ -86,7 +86,6 @@ export type LineSumName = keyof LineSums
 
 export const LINE_SUM_NAMES = Object.keys(LINE_SUMS) as LineSumName[]
 
-/** The sums that a table keeps. */
 export type SumOf<Table extends 'batches' | 'usage_days'> = {
   [Name in LineSumName]: LineSums[Name] extends Record<Table, number> ? Name : never
 }[LineSumName]

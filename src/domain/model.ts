@@ -37,7 +37,6 @@ export interface Model {
   created: number
 }
 
-/** The price by which lines of the model are projected. */
 export function projectedPrice({ dearest, price }: Pick<Model, 'dearest' | 'price'>): Price {
   return dearest ?? price
 }
@@ -68,7 +67,6 @@ type Types = typeof UPSTREAM_TYPES
 export type UpstreamType = keyof Types
 type Kind = Types[UpstreamType]['kind']
 
-/** The types of a kind. */
 export type TypeOf<K extends Kind> = {
   [Type in UpstreamType]: Types[Type]['kind'] extends K ? Type : never
 }[UpstreamType]

@@ -230,7 +230,6 @@ export function inMetric(metric: LimitMetric, amount: number): number {
   return metric === 'cost_usd' ? usd(amount) : amount
 }
 
-/** Adds `spend` to the sum of `key`. */
 export function addSpend<K>(sums: Map<K, Spend>, key: K, spend: Spend): void {
   sums.set(key, plus(sums.get(key) ?? NO_SPEND, spend))
 }

@@ -29,7 +29,6 @@ export function parseRetention({ results, grace = GRACE }: RetentionTexts): Rete
   return { results_ms: read('results', results), grace_ms: read('grace', grace) }
 }
 
-/** Reads the column `retention`. */
 export function readRetention(json: string | null): Retention | null {
   return json === null ? null : JSON.parse(json)
 }

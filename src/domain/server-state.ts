@@ -8,7 +8,6 @@ export type ServerState =
   | 'starting'
   | 'unknown'
 
-/** The health of a server, as a worker reports it. */
 interface ReportedHealth {
   circuit: 'closed' | 'open'
   /** `places`: the limit of lines by the server's hours, until that time (Unix seconds). */

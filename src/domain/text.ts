@@ -70,7 +70,6 @@ export function namesIn<T extends string>(json: string, known: readonly T[]): T[
 // The secrets that this service generates have a distinctive form, so they can be found and removed in any text that
 // is stored or logged: a response, a path, an error message.
 
-/** The replacement of a secret. */
 export const SECRET_MARKER = '[secret]'
 
 /**

@@ -164,7 +164,6 @@ class Collisions {
     if (this.#found.length > 2 * ERRORS_COUNTED_MAX) this.#cut()
   }
 
-  /** The hashes and the last line of the first collisions. */
   first(): { hashes: HashSet64; lastLine: number } {
     this.#cut()
     const hashes = new HashSet64()

@@ -212,7 +212,6 @@ export class BodyFacts {
     return this.#set.fields
   }
 
-  /** The fields that the body has. */
   get found(): readonly Field[] {
     return this.#set.found
   }

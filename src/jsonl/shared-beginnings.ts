@@ -11,7 +11,6 @@ import type { InputLine } from './line-scan.ts'
 import { promptSpan } from './line-scan-body.ts'
 
 export interface Sharing {
-  /** The bytes of all prompts. */
   prompt_bytes: number
   /** The bytes that repeat the beginning of an earlier line's prompt. */
   shared_bytes: number

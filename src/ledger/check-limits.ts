@@ -127,7 +127,6 @@ interface ProjectedGroup {
   input_tokens: number
   bytes_per_token: number
   output_tokens_max: number
-  /** The projected spend. */
   spend: Spend
   /** Whether the model exists and has a price; without one, the lines cost nothing. */
   priced: boolean

@@ -31,7 +31,6 @@ export interface Counter extends Counted {
   spent: number
 }
 
-/** Spend by account. */
 export type Spending = ReadonlyMap<string, Spend>
 
 export function spendingOf(spending: Spending, { limit, account }: Counted): number {

@@ -145,7 +145,6 @@ async function changeReservations(
  * reservations keep out waits, since reservations are seldom used up.
  */
 export interface Candidate {
-  /** The position in the chunk. */
   position: number
   entity: string | null
   model: string | null

@@ -110,7 +110,6 @@ function entries(settlement: Settlement, now: number) {
   }))
 }
 
-/** The sums of spend by entity and model. */
 function spendByPayer<Part extends Pick<Tally, 'entity' | 'model'>>(
   parts: readonly Part[],
   entitiesOf: (entity: string | null) => readonly string[],

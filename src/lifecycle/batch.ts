@@ -18,7 +18,6 @@ import { insertTask, requeueTask } from '../store/tasks.ts'
 import { releaseInput } from './remove-file.ts'
 
 export interface FinishRules {
-  /** The retention of files by plan, in ms. */
   file_retention_ms: (plan: string) => number
 }
 

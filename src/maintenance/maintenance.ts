@@ -81,7 +81,6 @@ export async function deleteOldCalls(store: Store, before: number): Promise<void
   await untilFewer(ROWS_AT_ONCE, () => store.write((tx) => forgetHttpRequests(tx, before, ROWS_AT_ONCE)))
 }
 
-/** Deletes the expired answers of idempotency keys. */
 export async function deleteExpiredIdempotencyKeys(store: Store, clock: Clock): Promise<void> {
   const now = clock.now()
   await untilFewer(ROWS_AT_ONCE, () => store.write((tx) => forgetIdempotencyKeys(tx, now, ROWS_AT_ONCE)))

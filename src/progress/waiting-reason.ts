@@ -33,7 +33,6 @@ interface WaitingReason {
   message: string
   /** The parts of the message, for translation; times in Unix seconds. */
   text: WaitingText
-  /** The model that the batch waits for. */
   model?: string
   /** The start of the wait, Unix ms, where known. */
   since?: number

@@ -43,7 +43,6 @@ export class ByteWriter {
     this.at += bytes.write(text, this.at)
   }
 
-  /** Copies `from[start, end)`. */
   copy(from: Buffer, start: number, end: number): void {
     from.copy(this.bytes, this.at, start, end)
     this.at += end - start

@@ -47,7 +47,6 @@ export interface Committed {
   lost: ChunkCommit[]
   /** The commits of which an earlier attempt has taken effect. */
   repeated: ChunkCommit[]
-  /** Batches that ended in this transaction. */
   ended: BatchRow[]
 }
 

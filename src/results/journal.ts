@@ -9,7 +9,6 @@ import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import { type FinishedLine, readLineIndex } from './line-index.ts'
 import type { Ports, Span } from './read-content.ts'
 
-/** A finished line that is in a journal and not in memory. */
 export interface Journalled extends FinishedLine {
   result: Span
 }

@@ -17,7 +17,6 @@ export interface LineSizes {
   auditBytes: number
 }
 
-/** A finished line and its location. */
 export interface FinishedLine {
   line: number
   part: 'output' | 'error'

@@ -69,7 +69,6 @@ interface RecordedLine {
   reservedOn: number | null
 }
 
-/** A line that was sent. */
 export interface SentLine extends RecordedLine {
   /** The bytes that the positions in the line refer to. */
   bytes: Buffer

@@ -96,7 +96,6 @@ export async function reduceProjectedSpend(
       .execute()
 }
 
-/** Deletes the projected spend of a batch that has ended. */
 export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promise<void> {
   await deleteRows(tx, 'batch_projected_spend', { batch_id }).execute()
 }
@@ -214,7 +213,6 @@ export async function settledLines(
 /** Sums by `day entity`; sums over all entities have an empty entity. */
 export type BookSums = Map<string, BookSum>
 
-/** The settled lines of each entity on each day, from the ledger. */
 export async function settledByEntityAndDay(db: Reader, project_id: string): Promise<BookSums> {
   const rows = await selectRows(db, 'ledger_entries', { project_id })
     .select(['entity', 'day', ...settledSums()])

@@ -81,7 +81,6 @@ export async function resumeModel(tx: Writer, project_id: string, model: string)
   return true
 }
 
-/** The paused models of one project, or of all. */
 export async function listPausedModels(db: Reader, project_id?: string): Promise<PausedModel[]> {
   const query = db.selectFrom('paused_models').selectAll().orderBy('project_id').orderBy('model')
   return await (project_id === undefined ? query : query.where('project_id', '=', project_id)).execute()

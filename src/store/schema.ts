@@ -570,7 +570,6 @@ export const TABLES = {
     last_error: text().optional(),
     created: whole(),
   },
-  /** Properties of the database as a whole. */
   database_properties: {
     name: text().key(),
     value: text(),

@@ -32,7 +32,6 @@ export async function runAtOnce(tx: Writer, kind: TaskKind, subject: string): Pr
   await updateRows(tx, 'tasks', { kind, subject, state: 'ready' }).set({ run_at: 0 }).execute()
 }
 
-/** A selection of tasks. */
 export interface TaskChoice {
   kinds: readonly TaskKind[]
   /** Whether to select large tasks, or the others. */

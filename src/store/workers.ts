@@ -273,7 +273,6 @@ export type LaneReport = Pick<LaneReportRow, 'model' | 'state' | 'since'> & Upst
 /** The time without renewal after which a worker does not count as running. */
 const STALE_MS = 4_500
 
-/** Replaces the reports of a worker. */
 export async function setLaneReports(
   tx: Writer,
   worker_id: string,
@@ -352,9 +351,7 @@ export interface WorkCounts {
   parked: ReadonlyMap<string, number>
   /** The number of worker processes with a valid lease. */
   workers: number
-  /** The number of due tasks by kind. */
   tasks_due: ReadonlyMap<TaskKind, number>
-  /** The number of blobs pending deletion. */
   blobs_pending_deletion: number
 }
 

@@ -16,7 +16,6 @@ const SQLITE_VERSION_MIN = [3, 51, 3] as const
 const BUSY_TIMEOUT_MS = 10_000
 const STATEMENTS_KEPT_MAX = 500
 
-/** The settings for commits of a connection. */
 export interface CommitSettings {
   synchronous: 'FULL' | 'NORMAL'
   /** The time for which the thread blocks while another writer has the lock. */
