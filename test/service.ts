@@ -21,6 +21,7 @@ import { readKey } from '../src/store/projects.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 import type { Worker } from '../src/worker/worker.ts'
 import { askApi, type Body, callApi, parsedLines, uploadForm } from './support/api.ts'
+import { makeMigratedSqlite } from './support/migrated-sqlite.ts'
 
 const SILENT: Log = { info() {}, warn() {}, error() {} }
 
@@ -145,6 +146,7 @@ export class TestService implements AsyncDisposable {
       env: { ...storage.env, ...options.env },
       overrides: { data: join(folder, 'data'), log_level: 'silent' },
     })
+    if ('path' in config.database) await makeMigratedSqlite(config.database.path)
     const stores = await openStores(config)
     const { key } = await createKey(stores.store, stores.store.clock, config.region, {
       project: options.project ?? `p${Math.random()}`,

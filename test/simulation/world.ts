@@ -15,6 +15,7 @@ import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep } from '../../src/maintenance/sweep.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import { type TestClock, testClock } from '../fakes/clock.ts'
+import { makeMigratedSqlite } from '../support/migrated-sqlite.ts'
 import { type ApiProcess, startApi } from './api-process.ts'
 import { Caps } from './caps.ts'
 import { InvariantChecker } from './invariant-checker.ts'
@@ -128,9 +129,7 @@ async function emptyDatabase(): Promise<string> {
     const folder = mkdtempSync(join(tmpdir(), 'offpeak-sim-template-'))
     process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
     const path = join(folder, 'offpeak.db')
-    const store = sqliteStore({ path })
-    await store.migrate()
-    await store.close()
+    await makeMigratedSqlite(path)
     const db = new DatabaseSync(path)
     keepTrace(db)
     refuseTexts(db)

@@ -9,16 +9,28 @@ type Json = Record<string, unknown>
 
 type Check = (value: unknown) => string | null
 
+/** By the endpoints that a server declares: describing them and compiling their shapes takes longer than starting it. */
+const contracts = new Map<string, Contract>()
+
 export class Contract {
+  static of(routes: RouteTable): Contract {
+    const declared = JSON.stringify(routes.all.map(({ methods, url }) => [methods, url]))
+    const contract = contracts.get(declared) ?? new Contract(routes)
+    contracts.set(declared, contract)
+    return contract
+  }
+
   readonly document: Json
   readonly #routes: RouteTable
   /** Pages for people, and what they load. */
   readonly #undescribed: ReadonlySet<string>
+  readonly #components: unknown
   readonly #checks = new Map<unknown, Check>()
 
-  constructor(routes: RouteTable) {
+  private constructor(routes: RouteTable) {
     this.#routes = routes
     this.document = openapiDocument(routes.all)
+    this.#components = strict(this.document.components)
     this.#undescribed = new Set(routes.all.filter(({ doc }) => doc === null).map(({ url }) => url))
   }
 
@@ -50,8 +62,7 @@ export class Contract {
   #check(schema: object): Check {
     const known = this.#checks.get(schema)
     if (known) return known
-    const components = strict(this.document.components)
-    const compiled = Compile({ ...object(strict(schema)), components })
+    const compiled = Compile({ ...object(strict(schema)), components: this.#components })
     const check: Check = (value) => {
       if (compiled.Check(value)) return null
       const [, errors] = compiled.Errors(value)

@@ -31,6 +31,7 @@ import { ChunkReader } from '../../src/worker/claim/chunk-reader.ts'
 import { testClock } from '../fakes/clock.ts'
 import { ANSWER } from '../fakes/scripted-backend.ts'
 import { memoryBlobs } from '../simulation/memory-blobs.ts'
+import { makeMigratedSqlite } from './migrated-sqlite.ts'
 
 const LEASE_MS = 60_000
 const WINDOW_MS = 24 * 3_600_000
@@ -78,8 +79,9 @@ export const RETRY = {
 export async function queuedBatch(size: BatchSize) {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-queued-'))
   const clock = testClock()
-  const store = sqliteStore({ path: join(folder, 'offpeak.db'), leaseNow: clock.now })
-  await store.migrate()
+  const path = join(folder, 'offpeak.db')
+  await makeMigratedSqlite(path)
+  const store = sqliteStore({ path, leaseNow: clock.now })
   const blobs = memoryBlobs(clock, () => 0)
   const sealed = sealBlobs(blobs, masterKeyFromText(randomBytes(32).toString('base64'), 'a test'))
   const models = new Map([[MODEL.id, MODEL]])

@@ -13,6 +13,7 @@ import { insertRow } from '../../src/store/rows.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
+import { makeMigratedSqlite } from './migrated-sqlite.ts'
 
 export interface TestBooks extends AsyncDisposable {
   store: Store
@@ -34,8 +35,9 @@ export function keepBooksIn(open: () => Promise<TestBooks>): void {
 export async function testBooks(): Promise<TestBooks> {
   if (elsewhere) return await elsewhere()
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-books-'))
-  const store = sqliteStore({ path: join(folder, 'offpeak.db') })
-  await store.migrate()
+  const path = join(folder, 'offpeak.db')
+  await makeMigratedSqlite(path)
+  const store = sqliteStore({ path })
   return {
     store,
     async [Symbol.asyncDispose]() {
