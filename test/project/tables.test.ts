@@ -2,10 +2,12 @@
 import assert from 'node:assert/strict'
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { test } from 'node:test'
+import { TERM_NAMES } from '../../src/cli/terminal/option-values.ts'
 import { LIMIT_WINDOWS, WINDOWS } from '../../src/domain/limit.ts'
 import { DAY_SUMS } from '../../src/domain/line-sums.ts'
 import { TOKEN_PARTS } from '../../src/domain/money.ts'
 import { LANGUAGES } from '../../src/ledger/limit-error.ts'
+import { CreateBatch } from '../../src/wire/batch.ts'
 import { USAGE_TOTALS } from '../../src/wire/usage.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
@@ -57,6 +59,14 @@ test('each sum of a day is in usage reports, and the parts of tokens are listed 
     'src/domain/money.ts',
     'src/jsonl/answer-scan.ts',
   ])
+})
+
+test('each field of a batch has an option of the command line, or is given by another part of a command', () => {
+  const given = [
+    ...['input_file_id', 'requests', 'table', 'input_url', 'output_url', 'endpoint', 'completion_window'],
+    ...['metadata', 'webhook', 'wait', 'output_expires_after'],
+  ]
+  assert.deepEqual(Object.keys(CreateBatch.properties).sort(), [...TERM_NAMES, ...given].sort())
 })
 
 test('types of upstreams and kinds of databases are told apart in their tables and their adapters alone', () => {

@@ -27,6 +27,9 @@ const TERMS = {
   retention: ['retention', retentionOption],
 } as const satisfies Record<keyof BatchTerms, readonly [flag: keyof BatchFlags, option: () => Option]>
 
+/** The names of the fields that have an option of their own. */
+export const TERM_NAMES = Object.keys(TERMS)
+
 /** The options of a batch, whatever its input is. */
 export interface BatchFlags extends Omit<BatchTerms, 'start_after'> {
   window?: string
