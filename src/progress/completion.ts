@@ -6,7 +6,8 @@ import { listBatches, listPaces } from '../store/batches.ts'
 import { listPausedModels } from '../store/pauses.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Reader, Store } from '../store/store.ts'
-import { hasWorker, listLaneReports, listLiveWorkers, type UpstreamReport } from '../store/workers.ts'
+import { hasWorker, listLaneReports, listLiveWorkers } from '../store/workers.ts'
+import type { UpstreamStatus } from '../wire/status.ts'
 
 /** The limit of examined batches, those whose windows close first; later ones have time. */
 const BATCHES_MAX = 1_000
@@ -111,7 +112,7 @@ export async function expectedCompletion(
 }
 
 /** Lines per second of servers at full concurrency, with the latency of their last answers; null without any. */
-function rateNow(servers: readonly UpstreamReport[]): number | null {
+function rateNow(servers: readonly UpstreamStatus[]): number | null {
   const up = servers.filter(({ circuit, reachable }) => circuit === 'closed' && reachable !== false)
   const latencies = up.flatMap(({ latency_ms }) => latency_ms ?? [])
   if (latencies.length === 0) return null

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type TestServer, testServer } from '../../test/support/test-server.ts'
-import { openSession, setWorkerReport, type UpstreamReport } from '../store/workers.ts'
+import { openSession, setWorkerReport } from '../store/workers.ts'
+import type { UpstreamStatus } from '../wire/status.ts'
 
-const UPSTREAM: UpstreamReport = {
+const UPSTREAM: UpstreamStatus = {
   model: 'sim-1',
   upstream: 'a',
   in_flight: 0,
@@ -33,7 +34,7 @@ test('a batch would be done when its servers have answered it and the lines of o
   const { store } = server.deps
   const now = server.clock.now()
   const worker_id = await store.write((tx) => openSession(tx, 1e9, now))
-  const report = async (...upstreams: UpstreamReport[]): Promise<void> =>
+  const report = async (...upstreams: UpstreamStatus[]): Promise<void> =>
     await store.write((tx) =>
       setWorkerReport(tx, worker_id, { open_chunks: 0, stores_failing: false, upstreams }, now),
     )

@@ -102,17 +102,12 @@ export async function hasOthersThere(
 }
 
 /** The remote batches of unfinished batches, for their waiting reasons. */
-export interface RemoteWork {
-  batch_id: string
-  upstream: string
-  state: RemoteBatchState
-  status: string | null
-  detail: string | null
-  /** The ID of the first such batch at the batch API. */
+export interface RemoteWork
+  extends Pick<RemoteBatchRow, 'batch_id' | 'upstream' | 'state' | 'status' | 'detail' | 'failing_since'> {
+  /** The first of its batches there. */
   remote_id: string | null
   batches: number
   lines: number
-  failing_since: number | null
   cancelled_at: number | null
 }
 

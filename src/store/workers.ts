@@ -7,6 +7,7 @@
 import { type BatchStatus, OPEN_STATUSES } from '../domain/batch.ts'
 import { DAY_MS } from '../domain/days.ts'
 import { newId } from '../domain/ids.ts'
+import type { WorkerStatus } from '../wire/status.ts'
 import { deleteReservationsOfWorker } from './ledger.ts'
 import {
   addRows,
@@ -130,38 +131,7 @@ async function requeue(tx: Writer, worker_id: string): Promise<void> {
 }
 
 /** The state of a worker and its model servers, reported every few seconds; deleted with the session. */
-export interface UpstreamReport {
-  model: string
-  upstream: string
-  in_flight: number
-  concurrency: number
-  concurrency_max: number
-  circuit: 'closed' | 'open'
-  lines_per_s: number
-  latency_ms: number | null
-  errors_per_s: number
-  last_error: string | null
-  /** Whether the server is up, by its lines or its list of models; null: unknown. */
-  reachable?: boolean | null
-  tier?: number
-  /** The concurrency by opening hours; `until` in Unix seconds. */
-  hours?: { places: number; until: number | null } | null
-  /** The live share of a server that answers other requests too; absent: it does not. */
-  live?: LiveReport
-}
-
-/** The live traffic of a server, and the limit of lines; null: the server does not report it. */
-export interface LiveReport {
-  share: number
-  running: number | null
-  waiting: number | null
-  cache: number | null
-}
-
-export interface WorkerReport {
-  open_chunks: number
-  stores_failing: boolean
-  upstreams: UpstreamReport[]
+export interface WorkerReport extends Pick<WorkerStatus, 'open_chunks' | 'stores_failing' | 'upstreams'> {
   /** The share of live servers left for lines, from 0 to 1, by clock hour (Unix ms) since the worker's start. */
   live_hours?: [at: number, left: number][]
   /** The only batches that a command's worker answers; absent: all. */

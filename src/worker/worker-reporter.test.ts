@@ -11,13 +11,8 @@ import { LiveServer } from '../dispatch/senders/live/live-server.ts'
 import { type Call, ModelServer } from '../dispatch/senders/upstream.ts'
 import { HOUR_MS } from '../domain/days.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
-import {
-  listLaneReports,
-  listLiveWorkers,
-  listServerHours,
-  openSession,
-  type UpstreamReport,
-} from '../store/workers.ts'
+import { listLaneReports, listLiveWorkers, listServerHours, openSession } from '../store/workers.ts'
+import type { UpstreamStatus } from '../wire/status.ts'
 import { LaneReporter, WorkerReporter } from './worker-reporter.ts'
 
 const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429', words: 'slow down' }
@@ -223,12 +218,12 @@ test('a server without lines is asked every half minute whether it is up, and on
     lanes: new Map([['m', { upstreams: [upstream] }]]),
     status: () => ({ openChunks: 0, storesFailing: false }),
   })
-  const reported = async (): Promise<UpstreamReport> => {
+  const reported = async (): Promise<UpstreamStatus> => {
     await reporter.report()
     const [worker] = await listLiveWorkers(store.read)
     return worker!.report!.upstreams[0]!
   }
-  const until = async (reachable: boolean): Promise<UpstreamReport> => {
+  const until = async (reachable: boolean): Promise<UpstreamStatus> => {
     let report = await reported()
     while (report.reachable !== reachable) {
       await setImmediate()

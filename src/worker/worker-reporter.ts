@@ -14,13 +14,12 @@ import type { Ports, Store } from '../store/store.ts'
 import {
   addServerHours,
   type LaneReport,
-  type LiveReport,
   setLaneReports,
   setWorkerReport,
   type UpstreamErrors,
-  type UpstreamReport,
   type WorkerReport,
 } from '../store/workers.ts'
+import type { UpstreamStatus } from '../wire/status.ts'
 
 /** A server without lines is asked this often whether it is up. */
 const PROBE_MS = 30_000
@@ -121,7 +120,7 @@ export class WorkerReporter {
     }
   }
 
-  #upstream(model: string, upstream: Upstream, now: number, seconds: number): UpstreamReport {
+  #upstream(model: string, upstream: Upstream, now: number, seconds: number): UpstreamStatus {
     const { limit, circuit, name } = upstream
     const live = upstream instanceof ModelServer ? upstream.live : null
     const opening = upstream.openingAt(now)
@@ -169,7 +168,7 @@ export class WorkerReporter {
   }
 }
 
-function liveReport({ share, traffic }: LiveServer): LiveReport {
+function liveReport({ share, traffic }: LiveServer): NonNullable<UpstreamStatus['live']> {
   const { running = null, waiting = null, cache = null } = traffic ?? {}
   return { share: share.current, running, waiting, cache: cache === null ? null : rounded(cache) }
 }
