@@ -81,14 +81,13 @@ export function isNotRun(code: string | undefined, attempts: number): boolean {
   return attempts === 0 && code !== undefined && NOT_RUN.has(code)
 }
 
+export type TerminalStatus = 'completed' | 'cancelled' | 'expired' | 'failed'
+
 /**
  * The status of a batch whose last chunk was sealed: `failed` if it never was queued, since no line could run.
  * `unfinished` counts lines that ended with batch_expired.
  */
-export function finalStatus(
-  status: BatchStatus,
-  unfinished: number,
-): 'completed' | 'cancelled' | 'expired' | 'failed' {
+export function finalStatus(status: BatchStatus, unfinished: number): TerminalStatus {
   if (status === 'cancelling') return 'cancelled'
   if (status === 'validating') return 'failed'
   return unfinished > 0 ? 'expired' : 'completed'

@@ -7,13 +7,10 @@ import { chunksOf } from '../store/chunks.ts'
 import { readFile, readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
-import type { RetryBatch } from '../wire/batch.ts'
+import type { FailedLines } from '../wire/batch.ts'
 
 const LF = Buffer.from('\n')
 const NONE: ReadonlySet<number> = new Set()
-
-/** The filter of a retry's lines; without any field, all failed lines. */
-type FailedLines = Omit<RetryBatch, 'completion_window' | 'webhook' | 'output_url'>
 
 /** Checks a retry by rows alone, without reading a chunk; returns the batch's input. Throws batch_not_retryable. */
 export async function checkRetry(

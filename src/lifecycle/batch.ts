@@ -1,6 +1,6 @@
 // Pauses, resumes, cancels and ends batches. A batch ends in the transaction that seals its last chunk, with its
 // terminal status, its event and its result files: manifests of its chunks, which exist only for parts with a line.
-import { cancelOutcome, finalStatus, isTerminal } from '../domain/batch.ts'
+import { cancelOutcome, finalStatus, isTerminal, type TerminalStatus } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { readRetention } from '../domain/retention.ts'
@@ -45,7 +45,7 @@ export async function finishIfDone(
 export async function endBatch(
   tx: Writer,
   batch: BatchRow,
-  status: 'completed' | 'cancelled' | 'expired' | 'failed',
+  status: TerminalStatus,
   rules: FinishRules,
   now: number,
 ): Promise<BatchRow | null> {

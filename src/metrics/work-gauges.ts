@@ -6,13 +6,13 @@ import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import { batchesInDanger } from '../progress/completion.ts'
+import { TASK_KINDS } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/workers.ts'
 import type { Worker } from '../worker/worker.ts'
 
 /** Reasons that are shown as 0 while no chunk waits for them. */
 const PARKED_REASONS = ['usage_limit', 'remote_batch', 'stores_failing', 'input_unreadable'] as const
-const TASK_KINDS = ['validate', 'plan', 'purge', 'deliver', 'fetch', 'make', 'export', 'announce'] as const
 
 type Series = Iterable<readonly [labels: Readonly<Record<string, string>>, value: number]>
 

@@ -1,6 +1,7 @@
 // Records an event in the caller's transaction, with a delivery and a task for each webhook that subscribes to its
 // type: those of the project, and those of the batch that the event is about. After a crash all of it exists or none.
 
+import type { TerminalStatus } from '../domain/batch.ts'
 import { unixSeconds } from '../domain/clock.ts'
 import {
   DEFAULT_EVENT_TYPES,
@@ -127,10 +128,7 @@ export function eventObject({ id, type, data, created }: EventRow): EventObject 
 // The event of a batch that has ended, with the fields that a receiver needs to fetch the results.
 
 /** The event of the batch, which is terminal and has its result files. */
-export function batchEnded(
-  batch: BatchRow,
-  status: 'completed' | 'failed' | 'expired' | 'cancelled',
-): NewEvent {
+export function batchEnded(batch: BatchRow, status: TerminalStatus): NewEvent {
   const { id, project_id, input_file_id, output_file_id, error_file_id, total, completed, failed, not_run } =
     batch
   const metadata: unknown = batch.metadata === null ? {} : JSON.parse(batch.metadata)

@@ -6,7 +6,7 @@ import { type ExpressionBuilder, sql } from 'kysely'
 import type { ByteRange } from '../blobs/blobs.ts'
 import { ApiError } from '../domain/errors.ts'
 import type { FilePurpose, ForeignPurpose } from '../domain/file.ts'
-import type { BatchTable, RetryBatch } from '../wire/batch.ts'
+import type { BatchTable, FailedLines } from '../wire/batch.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
 import { readBlobRow } from './blobs.ts'
@@ -150,9 +150,7 @@ export function fileProblems(errors: string): FileProblem[] {
 }
 
 /** The source of a file's lines: the rows of a table, or the failed lines of a batch. */
-export type MadeOf =
-  | { file_id: string; table: BatchTable }
-  | { batch_id: string; which: Omit<RetryBatch, 'completion_window' | 'webhook' | 'output_url'> }
+export type MadeOf = { file_id: string; table: BatchTable } | { batch_id: string; which: FailedLines }
 
 /** The source of an input's content, and the parts of it that are stored. */
 export interface FileSource {

@@ -10,6 +10,7 @@ import type { FilePurpose, FileStatus, UploadStatus } from '../domain/file.ts'
 import { recordOf } from '../domain/json-record.ts'
 import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
 import { BATCH_SUMS, DAY_SUMS, LINE_SUMS } from '../domain/line-sums.ts'
+import type { DeliveryStatus } from '../wire/event.ts'
 
 // The traits of a column.
 
@@ -85,9 +86,18 @@ export interface Index {
 
 /** The state of a chunk: `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
 type ChunkState = 'ready' | 'leased' | 'parked' | 'sealed'
-export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver' | 'fetch' | 'make' | 'export' | 'announce'
+export const TASK_KINDS = [
+  'validate',
+  'plan',
+  'purge',
+  'deliver',
+  'fetch',
+  'make',
+  'export',
+  'announce',
+] as const
+export type TaskKind = (typeof TASK_KINDS)[number]
 export type SessionRole = 'worker' | 'api'
-export type DeliveryStatus = 'pending' | 'delivered' | 'failed'
 
 export const TABLES = {
   projects: {

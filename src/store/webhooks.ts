@@ -1,9 +1,10 @@
 // Webhooks of a project or of one batch, and the state of each delivery of an event to them.
 import { BATCH_STATUSES, isTerminal } from '../domain/batch.ts'
 import type { EventType } from '../domain/event.ts'
+import type { DeliveryStatus } from '../wire/event.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import { countRows, deleteRows, insertRow, readRow, selectRows, updateRows } from './rows.ts'
-import type { DeliveryRow, DeliveryStatus, EventRow, WebhookRow } from './schema.ts'
+import type { DeliveryRow, EventRow, WebhookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 /** Events of a project, newest first. */

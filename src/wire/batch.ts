@@ -17,7 +17,7 @@ import {
   METADATA_VALUE_CHARACTERS_MAX,
 } from '../jsonl/line-scan.ts'
 import { LINE_FILTER } from './batch-line.ts'
-import { BatchWebhook, CreateBatchWebhook } from './event.ts'
+import { BatchWebhook, CreateBatchWebhook, DELIVERY_STATUSES } from './event.ts'
 import { ExpiresAfter } from './file.ts'
 import { LimitObject } from './limit.ts'
 import { WaitingReason } from './request-record.ts'
@@ -130,9 +130,7 @@ export const BatchObject = object(
     error_file_id: FileIdOrNull,
     input_url: maybeText('Where its input file came from.'),
     output_url: maybeText('Where its results are written to when it has ended.'),
-    output_url_status: Type.Optional(
-      oneOf(['pending', 'delivered', 'failed'], 'Whether they have been; with `output_url`.'),
-    ),
+    output_url_status: Type.Optional(oneOf(DELIVERY_STATUSES, 'Whether they have been; with `output_url`.')),
     output_url_error: maybe(Type.String(), 'Why they are not there yet, or will not be.'),
     kind: Type.Optional(
       Type.Literal('requests', {
@@ -532,3 +530,5 @@ export const RetryBatch = object('RetryBatch', {
 })
 
 export type RetryBatch = Static<typeof RetryBatch>
+/** The choice of failed lines; all of them where nothing is given. */
+export type FailedLines = Omit<RetryBatch, 'completion_window' | 'output_url' | 'webhook'>

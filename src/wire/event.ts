@@ -175,6 +175,7 @@ export type ReplayedDeliveries = Static<typeof ReplayedDeliveries>
 export const DeletedWebhook = deletedOf('webhook', 'DeletedWebhook')
 
 export const DELIVERY_STATUSES = ['pending', 'delivered', 'failed'] as const
+export type DeliveryStatus = (typeof DELIVERY_STATUSES)[number]
 export const DeliveryStatusShape = oneOf(DELIVERY_STATUSES)
 
 export const DeliveryObject = object('WebhookDelivery', {

@@ -7,8 +7,9 @@ import { LIMIT_WINDOWS, WINDOWS } from '../../src/domain/limit.ts'
 import { DAY_SUMS } from '../../src/domain/line-sums.ts'
 import { TOKEN_PARTS } from '../../src/domain/money.ts'
 import { LANGUAGES } from '../../src/ledger/limit-error.ts'
+import { USAGE_COLUMNS } from '../../src/store/usage.ts'
 import { CreateBatch } from '../../src/wire/batch.ts'
-import { USAGE_TOTALS } from '../../src/wire/usage.ts'
+import { USAGE_GROUPS, USAGE_TOTALS } from '../../src/wire/usage.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 
@@ -53,6 +54,7 @@ test('the headers of answers that are kept are one set, from which the fast look
 test('each sum of a day is in usage reports, and the parts of tokens are listed once', () => {
   const shown = Object.keys(USAGE_TOTALS)
   for (const name of DAY_SUMS) assert.ok(shown.includes(name === 'cost_nanos' ? 'cost_usd' : name), name)
+  assert.deepEqual(USAGE_COLUMNS.toSorted(), USAGE_GROUPS.toSorted())
   const parts = new RegExp(`'(${TOKEN_PARTS.join('|')})'`)
   assert.deepEqual(filesWith(parts), [
     'src/domain/line-sums.ts',

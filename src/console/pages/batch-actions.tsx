@@ -1,7 +1,7 @@
 // Offers what can be done with a batch: retry failed lines, pause, resume, cancel, download results.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
-import type { BatchEstimate, BatchObject, RetryBatch } from '../../wire/batch.ts'
+import type { BatchEstimate, BatchObject, FailedLines } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'
 import { get, pathWith, post, serviceUrl } from '../api.ts'
 import { count, usd } from '../format.ts'
@@ -33,8 +33,6 @@ export function BatchActions({ batch, errors, reload }: BatchActionsProps): VNod
     </div>
   )
 }
-
-export type FailedLines = Omit<RetryBatch, 'completion_window' | 'output_url' | 'webhook'>
 
 /** Error codes of lines that certainly fail again unchanged. */
 const NO_USE = ['content_filter', 'context_length_exceeded']

@@ -1,7 +1,7 @@
 // Lists the lines of a batch, with filters that are part of the address, or shows their answers as a table.
 import type { VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
-import type { BatchObject } from '../../wire/batch.ts'
+import type { BatchObject, FailedLines } from '../../wire/batch.ts'
 import type { BatchLine, LineStatus, LineSummary, LinesQuery } from '../../wire/batch-line.ts'
 import type { List } from '../../wire/shape.ts'
 import { type AnswerRow, answerRow, schemaColumns } from '../answer-columns.ts'
@@ -22,7 +22,7 @@ import type { Column } from '../parts/table.tsx'
 import { useListPages, useResource, useSettled } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
-import { type FailedLines, mayRetryCode, RetryButton } from './batch-actions.tsx'
+import { mayRetryCode, RetryButton } from './batch-actions.tsx'
 
 const LINE_STATUSES: readonly LineStatus[] = ['completed', 'failed', 'pending']
 const REFRESH_MS = 2_000
