@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { OperatorFields, type Priority } from './request-body.ts'
+import { addOperatorFields, type Priority } from './request-body.ts'
 
 const HOUR_MS = 3_600_000
 
 function sent(priority: Priority, leftMs: number): number {
   const values = new Map<string, Uint8Array>()
-  new OperatorFields(priority, null).addTo(values, leftMs)
+  addOperatorFields({ priority, service_tier: null }, values, leftMs)
   return JSON.parse(Buffer.from(values.get('priority')!).toString())
 }
 

@@ -1,7 +1,8 @@
 // Makes the request body that is sent for a line: its own bytes, with what its upstream, a reask and values that servers may refuse change in them.
 import { withMessages, withOtherSeed } from '../../jsonl/ask-again.ts'
 import type { ChunkLine } from '../../jsonl/chunk-lines.ts'
-import { JsonScanner, Names, type Span } from '../../jsonl/json-scan.ts'
+import { withMembers } from '../../jsonl/json-members.ts'
+import { Names } from '../../jsonl/json-scan.ts'
 import type { ChunkRow } from '../../store/schema.ts'
 
 /** A run, as far as bodies are made of it. */
@@ -39,8 +40,8 @@ function formedBody(run: BodySource, position: number, form: BodyForm, now: numb
   if (operatorFields !== null || replaced !== null) {
     const values = new Map<string, Uint8Array>(replaced ?? [])
     if (modelJson !== null) values.set('model', modelJson)
-    operatorFields?.addTo(values, run.claim.deadline - now)
-    return withValues(bytes, body, values)
+    if (operatorFields !== null) addOperatorFields(operatorFields, values, run.claim.deadline - now)
+    return withMembers(bytes, body, NAMES, values)
   }
   if (modelJson === null) return bytes.subarray(body.start, body.end)
   const pieces: Uint8Array[] = []
@@ -53,9 +54,6 @@ function formedBody(run: BodySource, position: number, form: BodyForm, now: numb
   return Buffer.concat(pieces)
 }
 
-// `OperatorFields` sets fields that the operator prescribes for the bodies of all lines of an upstream. They replace the
-// fields of a line.
-
 /**
  * The priority that engines are asked for: a number is sent as it is; `deadline`: lines whose window ends earlier have the
  * lower number (vLLM, and SGLang with --schedule-low-priority-values-first), `deadline-higher-first`: the higher (SGLang).
@@ -67,24 +65,20 @@ const HOUR_MS = 3_600_000
 /** The classes of `deadline`, 1 for the soonest; a last one for all that is later. */
 const CLASS_HOURS = [1 / 6, 1, 4, 12, 24]
 
-const json = new JsonScanner()
+/** Fields that the operator prescribes for the bodies of all lines of an upstream; they replace the fields of a line. */
+export interface OperatorFields {
+  readonly priority: Priority | null
+  readonly service_tier: string | null
+}
 
-export class OperatorFields {
-  readonly #priority: Priority | null
-  readonly #service_tier: string | null
-
-  constructor(priority: Priority | null, service_tier: string | null) {
-    this.#priority = priority
-    this.#service_tier = service_tier
-  }
-
-  /** Adds their JSON to `values`; `leftMs`: until the line's window ends. */
-  addTo(values: Map<string, Uint8Array>, leftMs: number): void {
-    if (this.#priority !== null)
-      values.set('priority', Buffer.from(String(priorityOf(this.#priority, leftMs))))
-    if (this.#service_tier !== null)
-      values.set('service_tier', Buffer.from(JSON.stringify(this.#service_tier)))
-  }
+/** Adds their JSON to `values`; `leftMs`: until the line's window ends. */
+export function addOperatorFields(
+  { priority, service_tier }: OperatorFields,
+  values: Map<string, Uint8Array>,
+  leftMs: number,
+): void {
+  if (priority !== null) values.set('priority', Buffer.from(String(priorityOf(priority, leftMs))))
+  if (service_tier !== null) values.set('service_tier', Buffer.from(JSON.stringify(service_tier)))
 }
 
 /**
@@ -96,30 +90,4 @@ function priorityOf(priority: Priority, leftMs: number): number {
   const later = CLASS_HOURS.findIndex((hours) => leftMs <= hours * HOUR_MS)
   const inOrder = 1 + (later === -1 ? CLASS_HOURS.length : later)
   return priority === 'deadline' ? inOrder : -inOrder
-}
-
-/** Values that the object has already are replaced where they stand, for some servers refuse a key that comes twice. */
-function withValues(
-  bytes: Buffer,
-  { start, end }: Span,
-  values: ReadonlyMap<string, Uint8Array>,
-): Uint8Array {
-  const pieces: Uint8Array[] = []
-  const missing = new Map(values)
-  let at = start
-  json.open(bytes, start, end)
-  for (let more = json.beginObject(); more; more = json.nextMember()) {
-    const key = json.key(NAMES)
-    const value = key === null ? undefined : values.get(key)
-    if (key !== null && value !== undefined) {
-      missing.delete(key)
-      pieces.push(bytes.subarray(at, json.at), value)
-    }
-    json.skipValue()
-    if (value !== undefined) at = json.at
-  }
-  pieces.push(bytes.subarray(at, end - 1))
-  for (const [name, value] of missing) pieces.push(Buffer.from(`,"${name}":`), value)
-  pieces.push(bytes.subarray(end - 1, end))
-  return Buffer.concat(pieces)
 }

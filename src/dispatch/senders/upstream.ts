@@ -10,7 +10,7 @@ import type { Blame, MissedResult } from '../retry-policy.ts'
 import { Circuit, type Miss, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type ConcurrencyOptions, type Sent } from './concurrency.ts'
 import type { LiveServer } from './live/live-server.ts'
-import { OperatorFields, type Priority } from './request-body.ts'
+import type { OperatorFields, Priority } from './request-body.ts'
 
 /** The pause of an upstream that throttles its only line in flight and names no time. */
 const THROTTLE_PAUSE_MS = 250
@@ -264,8 +264,7 @@ export class ModelServer extends Upstream {
     this.live = live
     this.provider = options.provider ?? null
     this.modelJson = modelAlias === null ? null : Buffer.from(JSON.stringify(modelAlias))
-    this.operatorFields =
-      priority === null && service_tier === null ? null : new OperatorFields(priority, service_tier)
+    this.operatorFields = priority === null && service_tier === null ? null : { priority, service_tier }
     this.name = backend.name
     this.onDemand = backend.onDemand ?? null
     this.onDemand?.onChange(() => {
