@@ -2,6 +2,7 @@
 import { isNotRun, isTerminal } from '../../src/domain/batch.ts'
 import { EVENT_TYPES } from '../../src/domain/event.ts'
 import { nanosFromUsd } from '../../src/domain/money.ts'
+import { findFile } from '../../src/store/files.ts'
 import { readRow } from '../../src/store/rows.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import { ledgerViolations } from './ledger-violations.ts'
@@ -48,6 +49,7 @@ async function ofBatch(
   const found: string[] = []
   const { outputs, errors } = planned.read ?? (await resultLines(run, row))
   if (planned.read) found.push(...(await remainingBlobs(run, planned)))
+  if (row.retention !== null) found.push(...(await keptContent(run, planned, row)))
   const { completed, failed, total, output_lines, error_lines } = row
   if (completed !== outputs.length || failed !== errors.length || completed + failed !== total)
     found.push(
@@ -184,6 +186,24 @@ async function remainingBlobs({ store }: SimulatedRun, { id, name }: PlannedBatc
     .where((eb) => eb.or([eb('key', 'like', '%-output'), eb('key', 'like', '%-error')]))
     .execute()
   return left.map(({ key }) => `the files of ${name} were deleted, and ${key} still exists`)
+}
+
+/** Content of a batch with `retention` that users still see: its input after its end, and results that were fetched. */
+async function keptContent(
+  run: SimulatedRun,
+  { name, read }: PlannedBatch,
+  row: BatchRow,
+): Promise<string[]> {
+  const { input_file_id, output_file_id, error_file_id, project_id } = row
+  const results = [output_file_id, error_file_id].filter((id) => id !== null)
+  run.tally.count(`not kept: ${read ? 'fetched' : 'not fetched'}`)
+  const found: string[] = []
+  for (const id of [input_file_id, ...results]) {
+    const isSeen = (await findFile(run.store.read, project_id, id, run.now())) !== undefined
+    const isKept = results.includes(id) && !read
+    if (isSeen !== isKept) found.push(`${name} is not kept, and ${id} is ${isSeen ? 'seen' : 'gone'}`)
+  }
+  return found
 }
 
 async function ofLedger(run: SimulatedRun, lines: number, books: Books): Promise<string[]> {

@@ -713,4 +713,18 @@ export const MUTANTS: readonly Mutant[] = [
     find: 'sums.day === line.day && sums.entity === line.entity && ',
     replace: 'sums.day === line.day && ',
   },
+  {
+    bug: 'the input of a batch whose content is not kept stays',
+    file: 'src/lifecycle/batch.ts',
+    find: '  if (retention !== null) await expireInput(tx, batch, now)\n',
+    replace: '',
+    seed: 2,
+  },
+  {
+    bug: 'results that are not kept stay when they were fetched',
+    file: 'src/lifecycle/fetched-results.ts',
+    find: '    if (isFetched) await expireFile(tx, file.id, now + retention.results_ms)\n',
+    replace: '',
+    seed: 2,
+  },
 ]

@@ -4,6 +4,7 @@ import { CHUNK_LINES_MAX, isTerminal, readReask, stopReason } from '../../src/do
 import { ApiError } from '../../src/domain/errors.ts'
 import { newId } from '../../src/domain/ids.ts'
 import { costNanos } from '../../src/domain/money.ts'
+import { retentionText } from '../../src/domain/retention.ts'
 import { type BatchOrder, createBatch } from '../../src/intake/create-batch.ts'
 import { insertMadeFile } from '../../src/intake/fetch-input.ts'
 import { readProjection } from '../../src/intake/file-index.ts'
@@ -12,6 +13,7 @@ import { retryFilename } from '../../src/intake/retry-lines.ts'
 import { receiveUpload } from '../../src/intake/upload.ts'
 import type { FileIndex } from '../../src/jsonl/projection.ts'
 import { cancelBatch, cancelLine, setBatchPaused } from '../../src/lifecycle/batch.ts'
+import { EVERYTHING, recordFetch } from '../../src/lifecycle/fetched-results.ts'
 import { removeFile } from '../../src/lifecycle/remove-file.ts'
 import { insertBatch } from '../../src/store/batches.ts'
 import { insertBlobs, readBlobRow } from '../../src/store/blobs.ts'
@@ -77,6 +79,8 @@ export class Workload {
   readonly #inputs: InputLines
   /** Of single requests, so that they do not change the rest of a run. */
   readonly #singles: SeededRandom
+  /** The draws of batches whose content is not kept, which change nothing else of a run. */
+  readonly #unkept: SeededRandom
   readonly #singleLines: InputLines
   /** Of all of them: a batch that gathers them has one endpoint here. */
   readonly #singleStyle: BatchStyle
@@ -100,6 +104,7 @@ export class Workload {
     this.#store = { ...store, write: (change) => checker.observe('the API', () => store.write(change)) }
     this.isCrowded = this.#more.chance(CROWDED_CHANCE)
     this.#singles = seededRandom(seed + 0x51e1)
+    this.#unkept = seededRandom(seed + 0x0b1e)
     this.#singleLines = new InputLines(seed + 0x51e2, this.#singles)
     this.#singleStyle = { ...this.#singleLines.style(), ...PLAIN }
     const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
@@ -184,7 +189,15 @@ export class Workload {
     if (random.chance(0.06)) await this.#retry(random.pick(plans.batches))
     if (this.#singles.chance(0.05)) await this.#sendSingles()
     if (this.#singles.chance(0.02)) await this.#cancelLine()
+    if (this.#unkept.chance(0.1)) await this.#fetchUnkept()
     await this.#createOfUploads()
+  }
+
+  /** Reads the results of a batch whose content is not kept, if it has ended. */
+  async #fetchUnkept(): Promise<void> {
+    const planned = this.#unkept.pick(this.#run.plans.batches)
+    const batch = await readRow(this.#run.store.read, 'batches', { id: planned.id })
+    if (batch && batch.retention !== null && isTerminal(batch.status)) await this.#removeFiles(planned, batch)
   }
 
   /** A batch API says that one of its batches has ended. */
@@ -256,6 +269,11 @@ export class Workload {
       return
     }
     planned.read = read
+    if (batch.retention !== null) {
+      this.#trace(`the results of ${planned.name} are fetched`, 'results fetched that are not kept')
+      await recordFetch({ store: this.#store, clock: this.#clock }, batch, EVERYTHING)
+      return
+    }
     this.#trace(`the files of ${planned.name} are deleted`, 'results deleted')
     for (const id of [batch.input_file_id, batch.output_file_id, batch.error_file_id]) {
       const file = id === null ? undefined : await readRow(store.read, 'files', { id })
@@ -313,7 +331,19 @@ export class Workload {
     const expires_at = now + windowMs()
     const start_after = this.#more.chance(0.08) ? now + this.#more.int(1, 8_000) : null
     const reask = style.reask && JSON.stringify(style.reask)
-    const batch = { id, project_id, expires_at, start_after, dedupe: style.dedupe, reask, traceparent }
+    const retention = this.#unkept.chance(0.2)
+      ? retentionText([{ results_ms: 0, grace_ms: 90 * DAY_MS }])
+      : null
+    const batch = {
+      id,
+      project_id,
+      expires_at,
+      start_after,
+      dedupe: style.dedupe,
+      reask,
+      traceparent,
+      retention,
+    }
     const total = input.lines.length
     await this.#write(async (tx) => {
       await insertBlobs(tx, project_id, [content, indexed], now)
@@ -495,6 +525,8 @@ export class Workload {
     const { id, name, project_id } = planned
     const batch = await readRow(store.read, 'batches', { id })
     if (!batch || planned.isRetried || planned.read || !isTerminal(batch.status) || batch.failed === 0) return
+    // Its input went with its end.
+    if (batch.retention !== null) return
     planned.isRetried = true
     // Its results may be deleted while the lines are made.
     const { errors } = await resultLines(this.#run, batch)
