@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
+import { existsSync } from 'node:fs'
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
@@ -158,6 +159,8 @@ describe('the package', () => {
     const [elsewhere, here] = [await sources(folder), await sources(ROOT)]
     assert.deepEqual(elsewhere, here)
     assert.ok(Array.isArray(here) && here.includes('src/main.ts'))
+    // One that is not there makes every build stale.
+    for (const path of here) assert.ok(existsSync(join(ROOT, path)), path)
   })
 
   test('keeps the notices of the packages that became part of it', async () => {

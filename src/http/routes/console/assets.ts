@@ -119,6 +119,7 @@ export async function buildConsole(): Promise<{ files: ConsoleFiles; inputs: str
   const files = outputFiles.map(({ path, text }) => [relative(SOURCES, path), text] as const)
   return {
     files: Object.fromEntries(files),
-    inputs: Object.keys(metafile.inputs).map((path) => relative(ROOT, join(SOURCES, path))),
+    // A file that is used once per language has the language behind its path.
+    inputs: Object.keys(metafile.inputs).map((path) => relative(ROOT, join(SOURCES, path.split('?')[0]!))),
   }
 }
