@@ -7,6 +7,7 @@
 import { isDamaged } from '../blobs/blobs.ts'
 import { lineRequestId, parseLineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
+import { lineNumbers } from '../jsonl/chunk-lines.ts'
 import { finishedLines, type ReadPorts } from '../results/finished-lines.ts'
 import { readSpans } from '../results/read-content.ts'
 import { listAnsweredCalls } from '../store/calls.ts'
@@ -104,7 +105,9 @@ async function linesOf(
 ): Promise<Entry[]> {
   const { batch_id, sealed_at: at, first_line } = chunk
   const from = parseLineRequestId(after.id)
-  const begun = at === after.at && from?.batchId === batch_id ? from.line : 0
+  const isBegun = at === after.at && from?.batchId === batch_id
+  // Of chunks that share a stretch, only the one with that line.
+  const begun = isBegun && (lineNumbers(chunk)?.includes(from.line) ?? true) ? from.line : 0
   try {
     const lines = (await finishedLines(ports, chunk)).filter(({ line }) => line > begun)
     const pieces = await Array.fromAsync(

@@ -21,7 +21,7 @@ import {
 import type { FinishedLine } from '../results/line-index.ts'
 import { readSpans } from '../results/read-content.ts'
 import { listBatches } from '../store/batches.ts'
-import { chunksOf, readChunkOfLine } from '../store/chunks.ts'
+import { readChunkOfLine, startOf, stretchesOf } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import { ROWS_LOOKED_AT_MAX } from '../store/page.ts'
 import { readOwn, readRow } from '../store/rows.ts'
@@ -51,16 +51,20 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
   const lines: LineSummary[] = []
   let read = 0
   let seen = 0
-  const from_line = (await readChunkOfLine(ports.db, batch.id, order.after + 1))?.first_line
-  for await (const chunk of chunksOf(ports.db, batch.id, { from_line })) {
-    const isEnough = ++seen > ROWS_LOOKED_AT_MAX || (read >= CHUNKS_READ_MAX && mayMatch(chunk, order))
-    if (isEnough) return { lines, next: Math.max(chunk.first_line - 1, order.after) }
-    if (!mayMatch(chunk, order)) continue
-    const named = await linesNamed(ports, chunk, content, order.custom_id ?? order.search)
-    const isSkipped = named?.size === 0
-    read += isSkipped ? (chunk.byte_end - chunk.byte_start) / CHUNK_BYTES_MAX : 1
-    if (isSkipped) continue
-    for await (const line of linesOfChunk(ports, batch, chunk, content, named, order)) {
+  const first = await readChunkOfLine(ports.db, batch.id, order.after + 1)
+  for await (const stretch of stretchesOf(ports.db, batch.id, { from_line: first && startOf(first) })) {
+    const matching = stretch.filter((chunk) => mayMatch(chunk, order))
+    seen += stretch.length
+    const isEnough = seen > ROWS_LOOKED_AT_MAX || (read >= CHUNKS_READ_MAX && matching.length > 0)
+    if (isEnough) return { lines, next: Math.max(startOf(stretch[0]) - 1, order.after) }
+    const found: AsyncGenerator<LineSummary>[] = []
+    for (const chunk of matching) {
+      const named = await linesNamed(ports, chunk, content, order.custom_id ?? order.search)
+      const isSkipped = named?.size === 0
+      read += isSkipped ? (chunk.byte_end - chunk.byte_start) / CHUNK_BYTES_MAX : 1
+      if (!isSkipped) found.push(linesOfChunk(ports, batch, chunk, content, named, order))
+    }
+    for await (const line of inLineOrder(found)) {
       if (!matchesLine(line, order)) continue
       // An additional line shows that there are more.
       if (lines.length === order.limit) return { lines, next: lines.at(-1)?.line ?? order.after }
@@ -68,6 +72,23 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
     }
   }
   return { lines, next: null }
+}
+
+/** Of several chunks, each in its order, all in the order of the input. */
+async function* inLineOrder(sources: readonly AsyncGenerator<LineSummary>[]): AsyncGenerator<LineSummary> {
+  if (sources[0] && sources.length === 1) return yield* sources[0]
+  const heads: { source: AsyncGenerator<LineSummary>; line: LineSummary }[] = []
+  const advance = async (source: AsyncGenerator<LineSummary>): Promise<void> => {
+    const { done, value } = await source.next()
+    if (!done) heads.push({ source, line: value })
+  }
+  for (const source of sources) await advance(source)
+  while (heads.length > 0) {
+    const least = heads.reduce((at, { line }, i) => (line.line < heads[at]!.line.line ? i : at), 0)
+    const [{ source, line }] = heads.splice(least, 1) as [(typeof heads)[number]]
+    yield line
+    await advance(source)
+  }
 }
 
 /** The lines with the custom_id by the input's index; undefined without an index. */
@@ -260,7 +281,7 @@ async function linesNamed(
   if (!bytes) return undefined
   const named = new Set<number>()
   if (!SHORT_ESCAPES.test(text) && !bytes.includes(text) && !bytes.includes('\\u')) return named
-  for (const { line, start, end } of placesInChunk(bytes, chunk.first_line)) {
+  for (const { line, start, end } of placesInChunk(bytes, chunk)) {
     const scanned = scanner.scan(bytes, start, end)
     if (!scanned.ok || scanned.custom_id.includes(text)) named.add(line)
   }

@@ -137,8 +137,9 @@ export function readReask(json: string | null): Reask | null {
   return json === null ? null : JSON.parse(json)
 }
 
-// A chunk is a run of consecutive lines of one input file: the unit that the database stores, that a worker leases
-// and that is sealed into result blobs. Lines are stored in blobs only.
+// A chunk is a run of consecutive lines of one input file, or one of several that divide such a run, a stretch, among
+// them: the unit that the database stores, that a worker leases and that is sealed into result blobs. Lines are stored
+// in blobs only.
 
 /** A chunk ends before the line that would exceed either limit; a line above the limit is a chunk of its own. */
 export const CHUNK_LINES_MAX = 1000
@@ -152,11 +153,17 @@ export interface ChunkSpan {
   first_line: number
   /** The number of requests, without blank lines. */
   line_count: number
-  /** Byte offsets into the uploaded file: `byte_start` inclusive, `byte_end` exclusive. */
+  /** Byte offsets into the uploaded file, of its stretch if it has one: `byte_start` inclusive, `byte_end` exclusive. */
   byte_start: number
   byte_end: number
   /** The model of all lines; null when they name several, or none. */
   model: string | null
+  /** Which lines of its stretch it has (jsonl/chunk-lines.ts); absent or null: consecutive ones. */
+  lines?: string | null
+  /** The first line of its stretch; absent or 0: it has no other lines between its own. */
+  stretch_line?: number
+  /** Chunks with the same number should be sent by one worker at a time; absent or 0: with any others. */
+  claim_group?: number
 }
 
 // The states of a remote batch. `intended`: its row is stored, and a file may have been uploaded. `creating`: it may

@@ -364,7 +364,7 @@ function nextEntries<T>({ queue }: Group<T>): Entry<T>[] {
 function indexOf(bytes: Buffer): FileIndex {
   const scanner = new LineScanner({ validated: true })
   const indexer = new FileIndexer()
-  for (const { line, start, end } of placesInChunk(bytes, 1)) {
+  for (const { line, start, end } of placesInChunk(bytes, { first_line: 1 })) {
     const scanned = scanner.scan(bytes, start, end)
     if (!scanned.ok)
       throw new Error(`a request that was checked no longer reads as it did: ${scanned.message}`)

@@ -1,6 +1,7 @@
 // Runs the task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that
 // can run; a batch without such a line fails, with an error line for each of its lines.
 import { isDamaged } from '../blobs/blobs.ts'
+import type { SealedBlob } from '../blobs/sealed.ts'
 import type { AuditLog } from '../domain/audit-log.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan, type StopReason, stopReason } from '../domain/batch.ts'
 import { ApiError, ERRORS } from '../domain/errors.ts'
@@ -9,6 +10,7 @@ import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { encodeFirstLines, FirstLines, requestHash } from '../jsonl/first-lines.ts'
+import type { Sharing } from '../jsonl/shared-beginnings.ts'
 import { recordProjectedSpend } from '../ledger/check-limits.ts'
 import { negotiateLanguage } from '../ledger/limit-error.ts'
 import { endBatch, type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
@@ -17,7 +19,7 @@ import { type ChunkCommit, commitChunks } from '../results/commit.ts'
 import { recordFailure } from '../results/record-line.ts'
 import { sealChunk } from '../results/seal.ts'
 import { moveBatch, setBatch } from '../store/batches.ts'
-import { readBlobRow } from '../store/blobs.ts'
+import { insertBlobs, readBlobRow } from '../store/blobs.ts'
 import { insertChunks } from '../store/chunks.ts'
 import { fileProblems, lockInputFile } from '../store/files.ts'
 import { parkIfPaused } from '../store/pauses.ts'
@@ -28,6 +30,7 @@ import { finishTask, insertTask, postponeTask, sizeClass } from '../store/tasks.
 import { modelsOfWorkers } from '../store/workers.ts'
 import type { BatchProblem } from '../wire/batch.ts'
 import { admitLines, modelsIn, modelsText } from './create-batch.ts'
+import { cutAlongBeginnings } from './cut-chunks.ts'
 import { readIndex, readProjection } from './file-index.ts'
 import { closeGathered } from './gathered-requests.ts'
 
@@ -36,6 +39,8 @@ const NO_BYTES = Buffer.alloc(0)
 const CHECK_EVERY = 10
 /** Lines of a kilobyte or two that the memory of a worker holds by default. */
 const LINES_AHEAD_SCATTERED = 32_000
+/** The next group of chunks is claimed while so many lines of the last one wait. */
+const LINES_AHEAD_CUT = 8_000
 
 interface PlanDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   models: ReadonlyMap<string, Model>
@@ -59,24 +64,44 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     if (ended) deps.onEnded?.(ended)
     return
   }
-  const { content, spans, ...order } = await inputOf(deps, batch, signal)
+  const { content, sharing, ...asWritten } = await inputOf(deps, batch, signal)
   // A batch that is ending closes the chunks itself.
   const failed =
     content !== null && stopReason(batch, clock.now()) === null
-      ? await failedThroughout(deps, task, batch, content, spans, signal)
+      ? await failedThroughout(deps, task, batch, content, asWritten.spans, signal)
       : null
   if (failed === 'elsewhere') {
     await store.write((tx) => postponeTask(tx, task, clock.now() + LOOK_INTERVAL_MS, null))
     return
   }
+  const canRun = content !== null && failed === null
+  const read = async (span: ChunkSpan): Promise<Awaited<ReturnType<typeof readLines>>> => {
+    signal.throwIfAborted()
+    if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) return null
+    return content && (await readLines(deps, batch, content, span))
+  }
+  // Lines that wait for identical ones stay where they are.
+  const cut =
+    sharing && canRun && batch.dedupe === null
+      ? await cutAlongBeginnings({
+          spans: asWritten.spans,
+          sharing,
+          read,
+          write: inputWriter(deps, task, batch),
+        })
+      : null
+  const { spans, ...order } = cut
+    ? { ...asWritten, spans: cut.spans, lines_ahead: LINES_AHEAD_CUT }
+    : asWritten
   const { firstLines, unshared_lines } =
-    batch.dedupe === null || content === null || failed !== null
+    batch.dedupe === null || !canRun
       ? { firstLines: [], unshared_lines: 0 }
       : await findFirstLines(deps, batch, content, spans, signal)
   const ended = await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
     await setBatch(tx, batch.id, { chunk_count: spans.length, unshared_lines, ...order })
     if (failed) return await failWhole(tx, deps, batch, spans, failed)
+    await insertBlobs(tx, batch.project_id, cut?.blobs ?? [], clock.now())
     await insertChunks(tx, batch, spans, firstLines)
     await parkIfPaused(tx, batch.id, clock.now())
     await moveBatch(tx, batch.id, 'queued', clock.now())
@@ -87,16 +112,19 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
 
 type LineOrder = Pick<BatchRow, 'prefix_bytes' | 'lines_ahead'>
 
+interface Input extends Partial<LineOrder> {
+  content: BlobRow | null
+  spans: readonly ChunkSpan[]
+  /** Absent where lines are sent in the order of the file. */
+  sharing?: Sharing
+}
+
 /**
  * The chunks of the input, in the order in which they are claimed. If the input cannot be read, this throws until the
  * completion window ends, so that an operator can restore the input. After that `content` is null and the chunks are
  * made from the line count alone, so that each line ends with an error (worker/claim/chunk-reader.ts).
  */
-async function inputOf(
-  deps: PlanDeps,
-  batch: BatchRow,
-  signal: AbortSignal,
-): Promise<{ content: BlobRow | null; spans: readonly ChunkSpan[] } & Partial<LineOrder>> {
+async function inputOf(deps: PlanDeps, batch: BatchRow, signal: AbortSignal): Promise<Input> {
   const { store, clock } = deps
   const file = await readRow(store.read, 'files', { id: batch.input_file_id })
   const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
@@ -108,7 +136,7 @@ async function inputOf(
     const order = sharing.chunks ?? chunks.keys()
     const spans = Array.from(order, (chunk, index) => ({ ...chunks[chunk]!, index }))
     const lines_ahead = sharing.isScattered ? LINES_AHEAD_SCATTERED : 0
-    return { content, spans, prefix_bytes: sharing.depth, lines_ahead }
+    return { content, spans, sharing, prefix_bytes: sharing.depth, lines_ahead }
   } catch (error) {
     const isOver = stopReason(batch, clock.now()) !== null
     if (isOver && (isDamaged(error) || !content)) return { content: null, spans: spansByNumber(batch.total) }
@@ -118,6 +146,13 @@ async function inputOf(
       { cause: error },
     )
   }
+}
+
+/** Stores inputs of single chunks, under keys of this attempt. */
+function inputWriter({ sealed, clock }: PlanDeps, task: TaskRow, batch: BatchRow) {
+  const attempt = `${task.epoch}-${clock.now().toString(36)}`
+  return (lines: Buffer, chunk: number): Promise<SealedBlob> =>
+    sealed.put(batch.project_id, `batches/${batch.id}/input-${attempt}-${chunk}`, [lines])
 }
 
 function spansByNumber(line_count: number): ChunkSpan[] {

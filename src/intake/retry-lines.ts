@@ -2,8 +2,8 @@
 import { chunkSummaries, matchesLine } from '../audit/list-lines.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
-import { inputLines, type ReadPorts } from '../results/finished-lines.ts'
-import { chunksOf } from '../store/chunks.ts'
+import { type InputLine, inputLines, type ReadPorts } from '../results/finished-lines.ts'
+import { stretchesOf } from '../store/chunks.ts'
 import { readFile, readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
@@ -47,12 +47,16 @@ export async function* failedLines(
 ): AsyncGenerator<Buffer, void, undefined> {
   const { content } = await checkRetry(ports.db, batch, which, ports.now)
   let isNone = true
-  for await (const chunk of chunksOf(ports.db, batch.id, { begun: true })) {
-    const numbers = chunk.failed === 0 ? NONE : await failedNumbers(ports, batch, chunk, which)
-    if (numbers.size === 0) continue
-    isNone = false
-    const all = await inputLines(ports, content, chunk)
-    yield Buffer.concat(all.flatMap(({ line, bytes }) => (numbers.has(line) ? [bytes, LF] : [])))
+  for await (const stretch of stretchesOf(ports.db, batch.id, { begun: true })) {
+    const lines: InputLine[] = []
+    for (const chunk of stretch) {
+      const numbers = chunk.failed === 0 ? NONE : await failedNumbers(ports, batch, chunk, which)
+      if (numbers.size === 0) continue
+      isNone = false
+      lines.push(...(await inputLines(ports, content, chunk)).filter(({ line }) => numbers.has(line)))
+    }
+    if (lines.length === 0) continue
+    yield Buffer.concat(lines.sort((a, b) => a.line - b.line).flatMap(({ bytes }) => [bytes, LF]))
   }
   if (isNone) throw nothingFailed(which)
 }

@@ -9,6 +9,7 @@ import type { Model } from '../domain/model.ts'
 import type { Spend } from '../domain/money.ts'
 import { hasByteOrderMark, isBlank, LF, withoutCr } from './byte-lines.ts'
 import { checkLine } from './check-line.ts'
+import { packNumbers, unpackNumbers } from './first-lines.ts'
 import type { Span } from './json-scan.ts'
 import { type InputLine, LineScanner } from './line-scan.ts'
 import { type BodyFacts, promptSpan } from './line-scan-body.ts'
@@ -94,7 +95,7 @@ export function readChunkLines(
   const defaults = { ...batch, metadata: own, reask: readReask(reask) }
   const scanner = new LineScanner({ validated: true })
   const lines: ChunkLine[] = []
-  for (const { line, start, end } of placesInChunk(bytes, span.first_line)) {
+  for (const { line, start, end } of placesInChunk(bytes, span)) {
     const scanned = scanner.scan(bytes, start, end)
     if (!scanned.ok) throw new InputChanged(`line ${line} no longer reads as it did: ${scanned.message}`)
     lines.push(chunkLine(scanned, line, models, defaults))
@@ -110,15 +111,59 @@ export function readChunkLines(
 /** The spans of a chunk's lines, without line breaks and blank lines. */
 export function* placesInChunk(
   bytes: Buffer,
-  first_line: number,
+  chunk: Pick<ChunkSpan, 'first_line' | 'lines'>,
 ): Generator<Span & { line: number }, void, undefined> {
-  let line = first_line
-  for (let at = hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0; at < bytes.length; line++) {
+  const numbers = lineNumbers(chunk)
+  let at = hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0
+  for (let count = 0; at < bytes.length; count++) {
     const newline = bytes.indexOf(LF, at)
     const end = withoutCr(bytes, at, newline === -1 ? bytes.length : newline)
+    const line = numbers === null ? chunk.first_line + count : numbers[count]
+    if (line === undefined) throw new InputChanged(`the chunk has more lines than the ${count} it is of`)
     if (!isBlank(bytes, at, end)) yield { line, start: at, end }
     at = newline === -1 ? bytes.length : newline + 1
   }
+}
+
+// Chunks that share a stretch of the file list their lines: the differences between their numbers, deflated.
+
+export function encodeLineNumbers(lines: readonly number[]): string {
+  return packNumbers(lines.map((line, i) => line - (lines[i - 1] ?? 0)))
+}
+
+/** Ascending; null: they are consecutive. */
+export function lineNumbers({ lines }: Pick<ChunkSpan, 'lines'>): number[] | null {
+  if (!lines) return null
+  let line = 0
+  return Array.from(unpackNumbers(lines), (step) => {
+    line += step
+    return line
+  })
+}
+
+/** The lines with these numbers, with their line breaks, out of the bytes of a stretch that begins with line `from`. */
+export async function selectLines(
+  stretch: AsyncIterable<Buffer>,
+  from: number,
+  numbers: readonly number[],
+): Promise<Buffer> {
+  const kept: Buffer[] = []
+  let line = from
+  let next = 0
+  for await (const piece of stretch) {
+    for (let at = 0; at < piece.length && next < numbers.length; ) {
+      const newline = piece.indexOf(LF, at)
+      const end = newline === -1 ? piece.length : newline + 1
+      // A view would keep all of the piece in memory.
+      if (line === numbers[next]) kept.push(Buffer.from(piece.subarray(at, end)))
+      at = end
+      if (newline === -1) break
+      if (line === numbers[next]) next++
+      line++
+    }
+    if (next === numbers.length) break
+  }
+  return Buffer.concat(kept)
 }
 
 function chunkLine(

@@ -3,10 +3,14 @@
 import { hash } from 'node:crypto'
 import { deflateRawSync, inflateRawSync } from 'node:zlib'
 import type { DedupeMode } from '../domain/batch.ts'
-import type { ChunkLine } from './chunk-lines.ts'
+import type { Span } from './json-scan.ts'
 
 /** A key that only identical requests share; null for a line that is never deduplicated. */
-export function requestHash(dedupe: DedupeMode | null, bytes: Buffer, line: ChunkLine): string | null {
+export function requestHash(
+  dedupe: DedupeMode | null,
+  bytes: Buffer,
+  line: { body: Span; isRepeatable: boolean },
+): string | null {
   const { body, isRepeatable } = line
   if (dedupe === null || (dedupe === 'repeatable' && !isRepeatable)) return null
   return hash('sha256', bytes.subarray(body.start, body.end), 'base64')
@@ -59,9 +63,13 @@ export class FirstLines {
 /** The encoded first lines of a chunk; null if no line repeats an earlier one. */
 export function encodeFirstLines(firsts: readonly number[]): string | null {
   if (firsts.every((first) => first === 0)) return null
-  return deflateRawSync(Buffer.from(Uint32Array.from(firsts).buffer)).toString('base64')
+  return packNumbers(firsts)
 }
 
-export function decodeFirstLines(text: string): Uint32Array {
+export function packNumbers(numbers: readonly number[]): string {
+  return deflateRawSync(Buffer.from(Uint32Array.from(numbers).buffer)).toString('base64')
+}
+
+export function unpackNumbers(text: string): Uint32Array {
   return new Uint32Array(Uint8Array.from(inflateRawSync(Buffer.from(text, 'base64'))).buffer)
 }

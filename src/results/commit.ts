@@ -8,7 +8,7 @@ import { NO_LINES, reversed, type Tally } from '../ledger/tally.ts'
 import { type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
 import { limitCrossed, recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta, lowerRateMark, moveBatch } from '../store/batches.ts'
-import { insertOwnedBlobs } from '../store/blobs.ts'
+import { insertOwnedBlobs, markForDeletion } from '../store/blobs.ts'
 import { commitChunk, dropJournal } from '../store/chunks.ts'
 import { giveUpRemoteBatches } from '../store/remote-batches.ts'
 import { insertRows } from '../store/rows.ts'
@@ -21,7 +21,7 @@ import type { SealedChunk } from './seal.ts'
 
 export interface ChunkCommit {
   claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'commit_seq' | 'project_id' | 'key_id'> &
-    Partial<Pick<ChunkRow, 'remote_batches'>>
+    Partial<Pick<ChunkRow, 'remote_batches' | 'lines' | 'input_blob'>>
   /** The time of the first request under this lease (Unix ms), if the batch was still queued then. */
   begunAt: number | null
   /** The lines that finished since the last commit, which this commit counts. */
@@ -78,6 +78,8 @@ export async function commitChunks(
     if ('sealed' in record) {
       for (const blob of record.sealed.blobs) blobs.set(blob.key, { project_id, blob })
       if (record.journalled) await dropJournal(tx, batch_id, idx, now)
+      // The lines of a chunk that were copied for it are those of the batch's input again.
+      if (claim.lines && claim.input_blob) await markForDeletion(tx, [claim.input_blob], now)
       if (claim.remote_batches) await giveUpRemoteBatches(tx, claim, now)
     } else {
       const { journal, byte_start, byte_end } = record

@@ -1,18 +1,19 @@
 // Reads the finished lines of a batch: those of one chunk, from the blobs of a sealed chunk by the index at their end
 // or from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its location,
 // without the others.
+import { isDamaged } from '../blobs/blobs.ts'
 import { ApiError } from '../domain/errors.ts'
 import { byteLines } from '../jsonl/byte-lines.ts'
-import { placesInChunk } from '../jsonl/chunk-lines.ts'
+import { lineNumbers, placesInChunk, selectLines } from '../jsonl/chunk-lines.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { chunksOf, firstUnsealed, readChunkOfLine } from '../store/chunks.ts'
-import { placeOfLines, readExpiries, readVisibleResults } from '../store/files.ts'
+import { firstUnsealed, readChunkOfLine, startOf, stretchesOf } from '../store/chunks.ts'
+import { readExpiries, readVisibleResults } from '../store/files.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/answer-cells.ts'
 import { readChunkJournal } from './journal.ts'
-import { type FinishedLine, placesInBlobs, readLineIndex } from './line-index.ts'
-import { bytesIn, type Ports, readSpans, type Span } from './read-content.ts'
+import { type FinishedLine, placesInBlobs, readLineIndex, type Span } from './line-index.ts'
+import { bytesIn, type Ports, readSpans } from './read-content.ts'
 
 /** The ports for reading results and inputs for users. */
 export interface ReadPorts extends Ports {
@@ -26,14 +27,25 @@ export interface InputLine {
   bytes: Buffer
 }
 
-/** The bytes of a chunk in the input of its batch; undefined if the input is deleted. */
+/** The bytes of the lines of a chunk in the input of its batch; undefined if the input is deleted. */
 export async function inputOfChunk(
   { db, sealed }: Ports,
   content: BlobRow | undefined,
   chunk: ChunkRow,
 ): Promise<Buffer | undefined> {
-  const place = await placeOfLines(db, chunk, content)
-  return place && (await sealed.readAll(place.blob.project_id, place.blob, place.range))
+  const own = chunk.input_blob === null ? undefined : await readBlobRow(db, chunk.input_blob)
+  if (own)
+    try {
+      return await sealed.readAll(own.project_id, own)
+    } catch (error) {
+      // The lines of a chunk that shares a stretch are in the batch's input as well.
+      if (chunk.lines === null || !isDamaged(error)) throw error
+    }
+  if (!content) return undefined
+  const range = { start: chunk.byte_start, end: chunk.byte_end }
+  const numbers = lineNumbers(chunk)
+  if (numbers === null) return await sealed.readAll(content.project_id, content, range)
+  return await selectLines(sealed.read(content.project_id, content, range), startOf(chunk), numbers)
 }
 
 /** The lines of a chunk in the input of its batch, without blank ones. */
@@ -43,7 +55,7 @@ export async function inputLines(
   chunk: ChunkRow,
 ): Promise<InputLine[]> {
   const bytes = (await inputOfChunk(ports, content, chunk)) ?? Buffer.alloc(0)
-  const places = placesInChunk(bytes, chunk.first_line)
+  const places = placesInChunk(bytes, chunk)
   return Array.from(places, (place) => ({ line: place.line, bytes: bytes.subarray(place.start, place.end) }))
 }
 
@@ -58,6 +70,17 @@ export async function finishedLines(ports: ReadPorts, chunk: ChunkRow): Promise<
   for (const { part, error } of unusable)
     if (error !== null && (await readBlobRow(ports.db, part.journal_blob))) throw error
   return written.sort((a, b) => a.line - b.line)
+}
+
+/** The same of chunks that share a stretch. */
+async function finishedTogether(
+  ports: ReadPorts,
+  stretch: readonly ChunkRow[],
+): Promise<(FinishedLine & { chunk: ChunkRow })[]> {
+  const all = await Promise.all(
+    stretch.map(async (chunk) => (await finishedLines(ports, chunk)).map((line) => ({ ...line, chunk }))),
+  )
+  return all.length === 1 ? all[0]! : all.flat().sort((a, b) => a.line - b.line)
 }
 
 /** A finished line; undefined if it is not finished, or not in the chunk. */
@@ -169,9 +192,10 @@ function textOf(ports: ReadPorts, lines: readonly Found[]): AsyncIterable<Buffer
 async function completeThrough(ports: ReadPorts, batch_id: string): Promise<number> {
   const chunk = await firstUnsealed(ports.db, batch_id)
   if (!chunk) return Number.POSITIVE_INFINITY
-  let through = chunk.first_line - 1
+  let through = startOf(chunk) - 1
+  const { value: stretch = [] } = await stretchesOf(ports.db, batch_id, { from_line: through + 1 }).next()
   // Blank lines have numbers but no entry: the result may be too low, never too high.
-  for (const { line } of await finishedLines(ports, chunk)) {
+  for (const { line } of await finishedTogether(ports, stretch)) {
     if (line !== through + 1) break
     through = line
   }
@@ -184,10 +208,11 @@ async function* finishedAfter(
   { after, part, gone }: PageOrder,
   last: number,
 ): AsyncGenerator<Found> {
-  const from_line = (await readChunkOfLine(ports.db, batch_id, after + 1))?.first_line
-  for await (const chunk of chunksOf(ports.db, batch_id, { from_line, begun: true })) {
-    if (chunk.first_line > last) return
-    for (const { line, part: own, result: span } of await finishedLines(ports, chunk)) {
+  const first = await readChunkOfLine(ports.db, batch_id, after + 1)
+  const from_line = first && startOf(first)
+  for await (const stretch of stretchesOf(ports.db, batch_id, { from_line, begun: true })) {
+    if (startOf(stretch[0]) > last) return
+    for (const { chunk, line, part: own, result: span } of await finishedTogether(ports, stretch)) {
       if (span === null && gone && !gone.includes(own))
         throw new ApiError('file_not_found', 'A result file of the batch was deleted while it was read.')
       if (span && line > after && line <= last && (part === 'all' || part === own))

@@ -6,8 +6,8 @@ import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { listJournalParts } from '../store/chunks.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
-import { type FinishedLine, readLineIndex } from './line-index.ts'
-import type { Ports, Span } from './read-content.ts'
+import { type FinishedLine, readLineIndex, type Span } from './line-index.ts'
+import type { Ports } from './read-content.ts'
 
 export interface Journalled extends FinishedLine {
   result: Span

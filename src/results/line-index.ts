@@ -7,7 +7,13 @@
 // before it.
 import { BlobDamaged, type ByteRange } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-import type { Span } from './read-content.ts'
+
+/** A range of a blob. */
+export interface Span {
+  project_id: string
+  blob: SealedBlob
+  range: ByteRange
+}
 
 export interface LineSizes {
   /** The physical line number in the input file. */

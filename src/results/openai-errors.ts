@@ -5,7 +5,7 @@ import type { ByteRange } from '../blobs/blobs.ts'
 import { isNotRun } from '../domain/batch.ts'
 import { type ErrorCode, isErrorCode, openaiError } from '../domain/errors.ts'
 import { byteLines, inBlocks } from '../jsonl/byte-lines.ts'
-import { chunksOf } from '../store/chunks.ts'
+import { stretchesOf } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
 import { type Ports, readContent } from './read-content.ts'
 
@@ -34,11 +34,12 @@ export async function* readInOpenAiForm(
   file: FileRow,
   range: ByteRange,
 ): AsyncGenerator<Buffer> {
-  // Chunks begin at line boundaries.
+  // A stretch begins with a line.
   let at = 0
-  for await (const { error_bytes } of chunksOf(ports.db, file.batch_id ?? '')) {
-    if (at + error_bytes > range.start) break
-    at += error_bytes
+  for await (const stretch of stretchesOf(ports.db, file.batch_id ?? '')) {
+    const bytes = stretch.reduce((sum, { error_bytes }) => sum + error_bytes, 0)
+    if (at + bytes > range.start) break
+    at += bytes
   }
   for await (const block of inOpenAiForm(readContent(ports, file, { start: at, end: file.bytes }))) {
     const end = Math.min(range.end - at, block.length)

@@ -1,12 +1,13 @@
 // Reads stored content, a bounded part of it in memory: the content of a file (readContent), a span of a blob
 // (streamSpan), or many spans in a given order, from any number of blobs (readSpans).
 import { type ByteRange, isDamaged } from '../blobs/blobs.ts'
-import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
 import { mapAhead, Slots } from '../domain/project-queue.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { chunksOf } from '../store/chunks.ts'
-import type { FileRow } from '../store/schema.ts'
+import { stretchesOf } from '../store/chunks.ts'
+import type { ChunkRow, FileRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
+import { placesInBlobs, readLineIndex, type Span } from './line-index.ts'
 
 // Reading ahead costs a few frames of memory per reader, for as long as a slow reader takes. With many readers, each
 // has only the piece in memory that it is being sent.
@@ -14,13 +15,6 @@ import type { Reader } from '../store/store.ts'
 export interface Ports {
   db: Reader
   sealed: SealedBlobs
-}
-
-/** A range of a blob. */
-export interface Span {
-  project_id: string
-  blob: SealedBlob
-  range: ByteRange
 }
 
 /** The number of streams that may read ahead. */
@@ -133,7 +127,7 @@ async function* streamMoved(
 }
 
 /** A range that is read at once, and the window's spans in it. */
-interface Stretch extends Span {
+interface Reading extends Span {
   parts: { place: number; range: ByteRange }[]
 }
 
@@ -144,45 +138,42 @@ async function readWindow(sealed: SealedBlobs, window: readonly Bytes[]): Promis
     if (Buffer.isBuffer(bytes)) found[place] = bytes
     else toRead.push({ place, span: bytes })
   }
-  const read = async ({ project_id, blob, range, parts }: Stretch): Promise<void> => {
+  const read = async ({ project_id, blob, range, parts }: Reading): Promise<void> => {
     const bytes = await sealed.readAll(project_id, blob, range)
     for (const { place, range: own } of parts)
       found[place] = bytes.subarray(own.start - range.start, own.end - range.start)
   }
-  for await (const _ of mapAhead(stretchesOf(toRead), READS_MAX - 1, read));
+  for await (const _ of mapAhead(readTogether(toRead), READS_MAX - 1, read));
   return found
 }
 
-function stretchesOf(toRead: readonly { place: number; span: Span }[]): Stretch[] {
+function readTogether(toRead: readonly { place: number; span: Span }[]): Reading[] {
   const inOrder = toRead.toSorted(({ span: a }, { span: b }) => {
     if (a.blob.key === b.blob.key) return a.range.start - b.range.start
     return a.blob.key < b.blob.key ? -1 : 1
   })
-  const stretches: Stretch[] = []
+  const readings: Reading[] = []
   for (const { place, span } of inOrder) {
     const { range } = span
-    const last = stretches.at(-1)
+    const last = readings.at(-1)
     if (last?.blob.key === span.blob.key && range.start - last.range.end <= GAP_BYTES_MAX) {
       last.range = { start: last.range.start, end: Math.max(last.range.end, range.end) }
       last.parts.push({ place, range })
-    } else stretches.push({ ...span, parts: [{ place, range }] })
+    } else readings.push({ ...span, parts: [{ place, range }] })
   }
-  return stretches
+  return readings
 }
 
 // The content of an upload is one blob; that of a result file is the sealed chunks of its batch in order. While one
 // chunk is sent, the next is opened.
 
-/** A part of a blob. */
-interface Piece {
-  key: string
-  range: ByteRange
-}
+/** A part of a blob, or parts of the blobs of several chunks by turns. */
+type Piece = { key: string; range: ByteRange } | { spans: Span[] }
 
 /** The bytes of `range`, which lies within the file. Throws ContentDestroyed, ContentShort. */
 export async function* readContent(ports: Ports, file: FileRow, range: ByteRange): AsyncGenerator<Buffer> {
   const pieces =
-    file.content_blob === null ? resultPieces(ports.db, file, range) : [{ key: file.content_blob, range }]
+    file.content_blob === null ? resultPieces(ports, file, range) : [{ key: file.content_blob, range }]
   const open = new Set<AsyncGenerator<Buffer>>()
   const begin = async (
     piece: Piece,
@@ -206,25 +197,63 @@ export async function* readContent(ports: Ports, file: FileRow, range: ByteRange
 }
 
 async function* readPiece({ db, sealed }: Ports, project_id: string, piece: Piece): AsyncGenerator<Buffer> {
+  if ('spans' in piece) return yield* readSpans(sealed, piece.spans)
   const blob = await readBlobRow(db, piece.key)
   if (!blob) throw new ContentDestroyed(piece.key)
   yield* streamSpan(sealed, { project_id, blob, range: piece.range })
 }
 
-async function* resultPieces(db: Reader, file: FileRow, range: ByteRange): AsyncGenerator<Piece> {
-  if (file.batch_id === null || file.part === null) return
+async function* resultPieces(ports: Ports, file: FileRow, range: ByteRange): AsyncGenerator<Piece> {
+  const { batch_id, part } = file
+  if (batch_id === null || part === null) return
   let offset = 0
-  for await (const chunk of chunksOf(db, file.batch_id)) {
-    const [key, bytes] =
-      file.part === 'output' ? [chunk.output_blob, chunk.output_bytes] : [chunk.error_blob, chunk.error_bytes]
-    const start = Math.max(range.start - offset, 0)
-    const end = Math.min(range.end - offset, bytes)
-    if (key !== null && start < end) yield { key, range: { start, end } }
+  for await (const stretch of stretchesOf(ports.db, batch_id)) {
+    const bytes = stretch.reduce((sum, chunk) => sum + chunk[`${part}_bytes`], 0)
+    const wanted = { start: Math.max(range.start - offset, 0), end: Math.min(range.end - offset, bytes) }
+    const key = stretch[0][`${part}_blob`]
+    if (wanted.start < wanted.end) {
+      if (stretch.length > 1) yield { spans: cutSpans(await linesInTurn(ports, stretch, part), wanted) }
+      else if (key !== null) yield { key, range: wanted }
+    }
     offset += bytes
     if (offset >= range.end) return
   }
   // The response has announced the missing bytes, and the caller would wait for them.
   if (offset < range.end) throw new ContentShort(file, offset)
+}
+
+/** The result lines of chunks that share a stretch, in the order of the input. */
+async function linesInTurn(
+  { db, sealed }: Ports,
+  stretch: readonly ChunkRow[],
+  part: 'output' | 'error',
+): Promise<Span[]> {
+  const all = await Promise.all(
+    stretch.map(async ({ project_id, audit_blob, output_blob, error_blob }) => {
+      const key = part === 'output' ? output_blob : error_blob
+      const audit = await readBlobRow(db, audit_blob ?? '')
+      const blob = key === null ? undefined : await readBlobRow(db, key)
+      if (!audit || (key !== null && !blob)) throw new ContentDestroyed(key ?? `${audit_blob}`)
+      const index = await readLineIndex(sealed, project_id, audit)
+      return placesInBlobs(index, { project_id, audit, output: blob, error: blob })
+    }),
+  )
+  const lines = all.flat().filter((one) => one.part === part)
+  return lines.sort((a, b) => a.line - b.line).flatMap(({ result }) => result ?? [])
+}
+
+/** The part of their bytes, one behind the other, that `range` has. */
+function cutSpans(spans: readonly Span[], { start, end }: ByteRange): Span[] {
+  let at = 0
+  return spans.flatMap((span) => {
+    const from = span.range.start - at
+    at += bytesIn(span)
+    const range = {
+      start: Math.max(span.range.start, from + start),
+      end: Math.min(span.range.end, from + end),
+    }
+    return range.start < range.end ? [{ ...span, range }] : []
+  })
 }
 
 /** Thrown when the file was deleted while it was being read. */

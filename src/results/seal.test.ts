@@ -9,8 +9,8 @@ import { masterKeyFromText } from '../blobs/master-key.ts'
 import { type SealedBlob, type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
 import { ChunkResults } from './chunk-results.ts'
 import { findJournalled, JOURNAL_OWNER, type Journalled } from './journal.ts'
+import type { Span } from './line-index.ts'
 import { encodeLineIndex, placesInBlobs, readLineIndex } from './line-index.ts'
-import type { Span } from './read-content.ts'
 import { sealChunk } from './seal.ts'
 
 const master = masterKeyFromText(randomBytes(32).toString('base64'), 'a test')

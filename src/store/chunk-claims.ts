@@ -47,20 +47,35 @@ const ALL_MODELS: ModelChoice = { exceptModels: [] }
  * therefore never waits for another project's large one. Chunks that another claim has locked are skipped.
  */
 export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
+  const { claims, share } = await claimSome(tx, order)
+  // A worker that has begun with a group of chunks claims the rest of it, up to its share.
+  const last = claims.at(-1)
+  if (!last || last.claim_group === 0 || order.onePerProject) return claims
+  const { batch_id, claim_group } = last
+  const rest = (ready: Ready): Ready =>
+    ready.where('batch_id', '=', batch_id).where('claim_group', '=', claim_group)
+  const most = Math.max(0, share - claims.length)
+  return [...claims, ...(await leaseReady(tx, order.worker_id, order.models ?? ALL_MODELS, [[most, rest]]))]
+}
+
+/** `share`: what each worker may have of the ready chunks. */
+async function claimSome(tx: Writer, order: ClaimOrder): Promise<{ claims: ChunkRow[]; share: number }> {
   const { worker_id, onePerProject = false, models = ALL_MODELS, urgentBatches = [] } = order
   const spent = new Set(order.exceptProjects)
   const claims: ChunkRow[] = []
   const atFirst = (await readyProjects(tx, order)).filter(({ project_id }) => !spent.has(project_id))
   const { ready = 0, workers = 1 } = atFirst[0] ?? {}
-  if (ready === 0) return claims
-  const count = Math.min(order.count, Math.ceil(ready / Math.max(1, workers)))
+  const share = Math.ceil(ready / Math.max(1, workers))
+  if (ready === 0) return { claims, share }
+  const count = Math.min(order.count, share)
   const urgent = onePerProject ? 1 : count
   const firstOf = async (most: number, which: (ready: Ready) => Ready): Promise<ChunkRow[]> =>
     await leaseReady(tx, worker_id, models, [
       [most, (ready) => which(spent.size > 0 ? ready.where('project_id', 'not in', [...spent]) : ready)],
     ])
   const { onlyBatches, urgentBefore } = order
-  if (onlyBatches) return await firstOf(urgent, (ready) => ready.where('batch_id', 'in', onlyBatches))
+  if (onlyBatches)
+    return { claims: await firstOf(urgent, (ready) => ready.where('batch_id', 'in', onlyBatches)), share }
   if (atFirst.some(({ first_deadline }) => first_deadline < urgentBefore))
     claims.push(...(await firstOf(urgent, (ready) => ready.where('deadline', '<', urgentBefore))))
   if (urgentBatches.length > 0 && claims.length < urgent)
@@ -91,7 +106,7 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
       if (onePerProject || own.length < share) spent.add(project_id)
     }
   }
-  return claims
+  return { claims, share }
 }
 
 /**

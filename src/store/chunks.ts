@@ -4,6 +4,7 @@ import type { ChunkSpan } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
 import { LINE_NUMBER_MAX, lineRequestId, parseLineRequestId } from '../domain/ids.ts'
 import { isStorable } from '../domain/text.ts'
+import { lineNumbers } from '../jsonl/chunk-lines.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
 import { type AuditRows, type AuditWindow, LAST_OF_MS, pagesOf, ROWS_LOOKED_AT_MAX } from './page.ts'
@@ -45,8 +46,12 @@ export async function insertChunks(
 
 function newChunk(batch: Owner, span: ChunkSpan & { input_blob?: string }) {
   const { index, model, first_line, line_count, byte_start, byte_end, input_blob = null } = span
+  const { lines = null, stretch_line = 0, claim_group = 0 } = span
   return {
     input_blob,
+    lines,
+    stretch_line,
+    claim_group,
     batch_id: batch.id,
     idx: index,
     first_line,
@@ -227,12 +232,19 @@ export async function readChunkOfLine(
   batch_id: string,
   line: number,
 ): Promise<ChunkRow | undefined> {
-  return await selectRows(db, 'chunks', { batch_id })
+  const before = selectRows(db, 'chunks', { batch_id })
     .selectAll()
     .where('first_line', '<=', line)
     .orderBy('first_line', 'desc')
-    .limit(1)
-    .executeTakeFirst()
+  const last = await before.limit(1).executeTakeFirst()
+  if (!last || last.stretch_line === 0) return last
+  const stretch = await before.where('first_line', '>=', last.stretch_line).execute()
+  return stretch.find((chunk) => lineNumbers(chunk)?.includes(line)) ?? last
+}
+
+/** The first line of the chunk, or of its stretch. */
+export function startOf({ first_line, stretch_line }: Pick<ChunkRow, 'first_line' | 'stretch_line'>): number {
+  return stretch_line || first_line
 }
 
 /** The chunk with the first lines of a batch that is not sealed; undefined when there is none. */
@@ -263,6 +275,24 @@ export async function* chunksOf(
     some.where('first_line', '>=', last ? last.first_line + 1 : from_line).execute(),
   ))
     yield* rows
+}
+
+/** The same chunks, those that share a stretch together. */
+export async function* stretchesOf(
+  db: Reader,
+  batch_id: string,
+  which?: Parameters<typeof chunksOf>[2],
+): AsyncGenerator<[ChunkRow, ...ChunkRow[]], void, undefined> {
+  let stretch: [ChunkRow, ...ChunkRow[]] | null = null
+  for await (const chunk of chunksOf(db, batch_id, which)) {
+    if (stretch && chunk.stretch_line !== 0 && startOf(stretch[0]) === chunk.stretch_line) {
+      stretch.push(chunk)
+      continue
+    }
+    if (stretch) yield stretch
+    stretch = [chunk]
+  }
+  if (stretch) yield stretch
 }
 
 /** The first line of each chunk of a batch, in the order of the lines. */

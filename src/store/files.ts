@@ -3,13 +3,11 @@
 // its users from that moment on: users' reads go through `visibleFiles` or `readVisibleResults`, and maintenance only
 // frees the space afterwards.
 import { type ExpressionBuilder, sql } from 'kysely'
-import type { ByteRange } from '../blobs/blobs.ts'
 import { ApiError } from '../domain/errors.ts'
 import type { FilePurpose, ForeignPurpose } from '../domain/file.ts'
 import type { BatchTable, FailedLines } from '../wire/batch.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
-import { readBlobRow } from './blobs.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import { changesRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow, Schema } from './schema.ts'
@@ -102,20 +100,6 @@ export async function readVisibleInput(
     .where('files.id', '=', input_file_id)
     .where('blobs.deletion_pending_since', 'is', null)
     .executeTakeFirst()
-}
-
-/**
- * The location of a chunk's lines: in the input of its batch, or in a blob of its own while the batch gathers requests.
- * Undefined if it is deleted.
- */
-export async function placeOfLines(
-  db: Reader,
-  { input_blob, byte_start: start, byte_end: end }: Pick<ChunkRow, 'input_blob' | 'byte_start' | 'byte_end'>,
-  content: BlobRow | undefined,
-): Promise<{ blob: BlobRow; range: ByteRange } | undefined> {
-  const own = input_blob === null ? undefined : await readBlobRow(db, input_blob)
-  if (own) return { blob: own, range: { start: 0, end: end - start } }
-  return content && { blob: content, range: { start, end } }
 }
 
 /** The results of a sealed chunk, for users; undefined if it has none, or if their file was deleted or has expired. */

@@ -279,7 +279,16 @@ export const TABLES = {
     line_count: whole(),
     byte_start: whole(),
     byte_end: whole(),
-    /** The blob with the input of this chunk while its batch gathers requests; null: the batch's input. */
+    /** Which lines of its stretch it has (jsonl/chunk-lines.ts); null: consecutive ones. */
+    lines: text().optional(),
+    /** The first line of the stretch of the input that its chunk and others share; 0: its lines are consecutive. */
+    stretch_line: whole().or(0),
+    /** A worker that claims one of the chunks with this number claims all; 0: only this one. */
+    claim_group: integer().or(0),
+    /**
+     * The blob with the input of this chunk alone, while its batch gathers requests, or until a chunk that shares a
+     * stretch is sealed; null, or deleted: the batch's input.
+     */
     input_blob: text().optional(),
     /** JSON of the numbers of lines that were cancelled one by one. */
     cancelled_lines: text().optional(),

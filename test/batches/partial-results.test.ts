@@ -6,7 +6,11 @@ import { createKey } from '../../src/admin/create-key.ts'
 import { ProjectQueue } from '../../src/domain/project-queue.ts'
 import { HeavyRead } from '../../src/http/response/long-calls.ts'
 import { readResultsTable } from '../../src/http/routes/batch-results.ts'
+import { encodeLineNumbers } from '../../src/jsonl/chunk-lines.ts'
 import { readResultLines } from '../../src/results/finished-lines.ts'
+import { setBatch } from '../../src/store/batches.ts'
+import { insertBlobs, readBlobRow } from '../../src/store/blobs.ts'
+import { insertChunks } from '../../src/store/chunks.ts'
 import { readRow } from '../../src/store/rows.ts'
 import { SchemaChecks } from '../../src/tables/schema-checks.ts'
 import { completion, echo, send, testUpstream } from '../fakes/upstream.ts'
@@ -93,6 +97,90 @@ test('pages over sealed chunks hold every line once, blank lines in the input or
   // Without what was deleted before, it is read.
   const later = { ...ports, now: store.clock.now() }
   assert.deepEqual(await readResultLines(later, batch, 100).next(), { done: true, value: undefined })
+})
+
+test('chunks that divide stretches of the file are read in the order of its lines', async () => {
+  await using upstream = await testUpstream((call) => {
+    if (call.body.messages[0]!.content.endsWith('bad')) send(call.response, 400, '{"error":{"message":"no"}}')
+    else echo(call)
+  })
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const ids = Array.from({ length: 20 }, (_, i) => `l${i + 1}`)
+  const failed = ['l2', 'l3', 'l9', 'l16']
+  const rows = ids.map((id) => JSON.stringify(line(id, failed.includes(id) ? 'bad' : id)))
+  const text = rows.join('\n\n')
+  const start_after = Math.floor(Date.now() / 1000) + 3600
+  const file = await service.upload(text)
+  const { id } = await service.create(file.id, { start_after })
+  const { store, sealed } = service.stores
+  const batch = await service.eventually(async () => {
+    const row = await readRow(store.read, 'batches', { id })
+    return row && row.chunk_count > 0 ? row : undefined
+  })
+  // Every second line is blank.
+  const cut = [
+    [
+      [1, 7, 11, 19],
+      [3, 5, 17],
+      [9, 13, 15],
+    ],
+    [
+      [21, 39],
+      [23, 25, 27, 29, 31, 33, 35, 37],
+    ],
+  ]
+  const half = text.indexOf(rows[10]!)
+  const spans = cut.flatMap((stretch, part) =>
+    stretch.map((lines, group) => ({
+      ...{ first_line: lines[0]!, line_count: lines.length, lines: encodeLineNumbers(lines), model: 'm' },
+      ...(part === 0 ? { byte_start: 0, byte_end: half } : { byte_start: half, byte_end: text.length }),
+      ...{ stretch_line: stretch[0]![0]!, claim_group: group + 1 },
+    })),
+  )
+  const copied = Buffer.from([1, 4, 6, 10].map((at) => `${rows[at - 1]}\n`).join(''))
+  const blob = await sealed.put(batch.project_id, 'batches/copied', [copied])
+  await store.write(async (tx) => {
+    await insertBlobs(tx, batch.project_id, [blob], 1)
+    await tx.deleteFrom('chunks').where('batch_id', '=', id).execute()
+    await insertChunks(
+      tx,
+      batch,
+      spans.map((span, index) => ({ ...span, index, ...(index === 0 ? { input_blob: blob.key } : {}) })),
+    )
+    await setBatch(tx, id, { chunk_count: spans.length })
+  })
+  const ended = await service.ended(id)
+  assert.equal(await readBlobRow(store.read, blob.key), undefined)
+
+  const done = ids.filter((one) => !failed.includes(one))
+  const output = await service.content(ended.output_file_id)
+  const idsOf = (lines: string): string[] => parsedLines<WireLine>(lines).map(({ custom_id }) => custom_id)
+  assert.deepEqual(idsOf(output), done)
+  assert.deepEqual(idsOf(await service.content(ended.error_file_id)), failed)
+  for (const [start, end] of [
+    [10, 700],
+    [1_500, 1_501],
+    [2_000, output.length - 1],
+  ] as const) {
+    const range = { range: `bytes=${start}-${end}` }
+    const part = await service.request('GET', `/v1/files/${ended.output_file_id}/content`, undefined, range)
+    assert.equal(await part.text(), output.slice(start, end + 1))
+  }
+  assert.deepEqual((await page(service, id, '?after=3&limit=9&contiguous=true')).ids, ids.slice(2, 11))
+  const list = await service.json<{ data: { line: number }[] }>(
+    'GET',
+    `/v1/batches/${id}/lines?after=9&limit=7`,
+  )
+  assert.deepEqual(
+    list.data.map((one) => one.line),
+    [11, 13, 15, 17, 19, 21, 23],
+  )
+  for (const at of [1, 9, 17, 39]) {
+    const one = await service.json<{ custom_id: string }>('GET', `/v1/batches/${id}/lines/${at}`)
+    assert.equal(one.custom_id, `l${(at + 1) / 2}`)
+  }
+  const retry = await service.json<{ input_file_id: string }>('POST', `/v1/batches/${id}/retry`)
+  assert.deepEqual(idsOf(await service.content(retry.input_file_id)), failed)
 })
 
 test('the lines are the bytes that the files hold, and only the own project may read them', async () => {

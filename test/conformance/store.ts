@@ -5,6 +5,7 @@ import { describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { ulid } from 'ulid'
 import { newId } from '../../src/domain/ids.ts'
+import { encodeLineNumbers } from '../../src/jsonl/chunk-lines.ts'
 import { removeUnsharedInput } from '../../src/lifecycle/remove-file.ts'
 import { deleteOldCalls } from '../../src/maintenance/maintenance.ts'
 import {
@@ -43,6 +44,7 @@ import {
   parkChunk,
   readChunkOfLine,
   releaseChunk,
+  stretchesOf,
   wakeParked,
 } from '../../src/store/chunks.ts'
 import { claimInterval, writeProperty } from '../../src/store/database-properties.ts'
@@ -705,6 +707,38 @@ export function storeConformance(
       assert.deepEqual(await read(2001), [1, 3])
       assert.equal((await readChunkOfLine(store.read, batch.id, 2000))?.idx, 2)
       assert.equal((await firstUnsealed(store.read, batch.id))?.first_line, 1)
+    })
+
+    test('chunks that share a stretch are claimed by their groups, and found by their lines', async (store) => {
+      const { batch } = await seed(store, 'a', 0)
+      const all = [[1, 4, 7], [9, 11], [2, 3], [10]]
+      await store.write((tx) =>
+        insertChunks(
+          tx,
+          batch,
+          all.map((lines, index) => ({
+            ...{ index, first_line: lines[0]!, line_count: lines.length, lines: encodeLineNumbers(lines) },
+            ...{ byte_start: 0, byte_end: 1, model: null },
+            ...{ stretch_line: lines[0]! < 9 ? 1 : 9, claim_group: index < 2 ? 1 : 2 },
+          })),
+        ),
+      )
+      const stretches = await Array.fromAsync(stretchesOf(store.read, batch.id))
+      assert.deepEqual(
+        stretches.map((chunks) => chunks.map(({ idx }) => idx)),
+        [
+          [0, 2],
+          [1, 3],
+        ],
+      )
+      for (const [idx, lines] of all.entries())
+        for (const line of lines) assert.equal((await readChunkOfLine(store.read, batch.id, line))?.idx, idx)
+      const worker_id = await open(store)
+      const claims = await store.write((tx) => claimChunks(tx, order(worker_id)))
+      assert.deepEqual(
+        claims.map(({ idx }) => idx),
+        [0, 1],
+      )
     })
   })
 

@@ -9,10 +9,10 @@ import { MIXED } from '../../domain/endpoint.ts'
 import { base32 } from '../../domain/ids.ts'
 import { nanosFromUsd } from '../../domain/money.ts'
 import { AnswerScanner } from '../../jsonl/answer-scan.ts'
-import { decodeFirstLines } from '../../jsonl/first-lines.ts'
+import { unpackNumbers } from '../../jsonl/first-lines.ts'
 import { finishedLines } from '../../results/finished-lines.ts'
+import type { Span } from '../../results/line-index.ts'
 import { RESULT_TAIL } from '../../results/line-record.ts'
-import type { Span } from '../../results/read-content.ts'
 import type { SharedAnswer } from '../../results/record-line.ts'
 import { listChunkStarts } from '../../store/chunks.ts'
 import { readRow } from '../../store/rows.ts'
@@ -61,7 +61,7 @@ export class EarlierAnswers {
   firstOf(run: Run, position: number): number {
     const { first_lines } = run.claim
     if (!first_lines) return 0
-    const firsts = this.#firsts.get(run) ?? decodeFirstLines(first_lines)
+    const firsts = this.#firsts.get(run) ?? unpackNumbers(first_lines)
     this.#firsts.set(run, firsts)
     return firsts[position] ?? 0
   }

@@ -6,7 +6,7 @@ import { placesInChunk } from '../../jsonl/chunk-lines.ts'
 import { EVERYTHING, type Fetch, TO_END } from '../../lifecycle/fetched-results.ts'
 import { type ReadPorts, readFinished, readResultRows } from '../../results/finished-lines.ts'
 import { inOpenAiForm } from '../../results/openai-errors.ts'
-import { chunksOf } from '../../store/chunks.ts'
+import { chunksOf, startOf } from '../../store/chunks.ts'
 import { readFile, readVisibleInput } from '../../store/files.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import { answerColumns, formOfAnswers } from '../../tables/answer-cells.ts'
@@ -128,7 +128,7 @@ async function readFirstLine({ db, sealed, now }: ReadPorts, batch: BatchRow): P
   let begun = Buffer.alloc(0)
   for await (const piece of sealed.read(content.project_id, content, range)) {
     begun = Buffer.concat([begun, piece])
-    for (const { start, end } of placesInChunk(begun, chunk.first_line))
+    for (const { start, end } of placesInChunk(begun, { first_line: startOf(chunk) }))
       if (end < begun.length || begun.length === range.end - range.start) return begun.subarray(start, end)
   }
   return null

@@ -6,12 +6,13 @@ import { stopReason } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { wireError } from '../../domain/errors.ts'
 import { type Model, projectedPrice } from '../../domain/model.ts'
-import { NO_SPEND, type Price } from '../../domain/money.ts'
-import { type ChunkLine, InputChanged, readChunkLines } from '../../jsonl/chunk-lines.ts'
+import type { Price } from '../../domain/money.ts'
+import { NO_SPEND } from '../../domain/money.ts'
+import { type ChunkLine, InputChanged, lineNumbers, readChunkLines } from '../../jsonl/chunk-lines.ts'
 import { reverseJournal } from '../../results/commit.ts'
+import { inputOfChunk } from '../../results/finished-lines.ts'
 import { type Journalled, readChunkJournal } from '../../results/journal.ts'
 import { type BatchInput, readBatchInput } from '../../store/batches.ts'
-import { placeOfLines } from '../../store/files.ts'
 import type { ChunkRow, JournalPartRow } from '../../store/schema.ts'
 import type { Ports } from '../../store/store.ts'
 
@@ -56,10 +57,9 @@ export class ChunkReader {
         ? await readChunkJournal({ db: store.read, sealed }, claim)
         : { written: [], unusable: [] }
     const damaged = unusable.map(({ part }) => part)
-    const place = await placeOfLines(store.read, claim, content)
     try {
-      if (!place) throw new BlobMissing(`of the input of ${batch.id}`)
-      const bytes = await sealed.readAll(place.blob.project_id, place.blob, place.range)
+      const bytes = await inputOfChunk({ db: store.read, sealed }, content, claim)
+      if (!bytes) throw new BlobMissing(`of the input of ${batch.id}`)
       const read = readChunkLines(bytes, { ...claim, index: claim.idx }, models, batch)
       const lines = claim.record_error === null ? read : rejectedLines(read)
       // Before anything is awaited: a reload may change them.
@@ -120,10 +120,10 @@ function isDamage(error: unknown): boolean {
 
 /** Lines in the number that the chunk has: its finished ones, and lines that cannot run in place of the others. */
 function unreadableLines(
-  { first_line, line_count }: Pick<ChunkRow, 'first_line' | 'line_count'>,
+  { first_line, line_count, lines }: Pick<ChunkRow, 'first_line' | 'line_count' | 'lines'>,
   finished: readonly Pick<Journalled, 'line'>[],
 ): ChunkLine[] {
-  const numbers = new Set(finished.map(({ line }) => line))
+  const numbers = new Set(lineNumbers({ lines }) ?? finished.map(({ line }) => line))
   for (let line = first_line; numbers.size < line_count; line++) numbers.add(line)
   const fault = wireError('internal_error', 'The input of this line was damaged and can no longer be read.')
   return [...numbers]

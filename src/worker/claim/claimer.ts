@@ -197,7 +197,7 @@ export class Claimer {
       const urgent = { urgentBefore: now + URGENT_MS, urgentBatches: this.#atRisk }
       return claimChunks(tx, { worker_id, ...urgent, ...order, isShared: true })
     })
-    this.#lastClaimWasFull = !order.onePerProject && claims.length === order.count
+    this.#lastClaimWasFull = !order.onePerProject && claims.length >= order.count
     return await this.#openAll(claims)
   }
 
