@@ -21,7 +21,7 @@ import type { Ports, Store } from '../../store/store.ts'
 import { chunkKey, type Run } from '../run.ts'
 
 /** How often the chunk of an unfinished line is read again. */
-const LOOK_INTERVAL_MS = 500
+const READ_AGAIN_MS = 500
 /** How long a line waits for a worker to claim the chunk of the other one. */
 const CLAIM_WAIT_MS = 5_000
 /** A longer answer is not read into memory: its request is sent again. */
@@ -29,10 +29,10 @@ const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 /** An answer that is read takes its bytes, its text and what is parsed of it. */
 const COPIES = 3
 /** Chunks and batches whose places are remembered. */
-const LOOKS_MAX = 64
+const REMEMBERED_MAX = 64
 
-/** The row of a chunk, and the places of its finished lines; null for one that ended with an error. */
-interface Look {
+/** The row of a chunk as it was read last, and the places of its finished lines; null for one that ended with an error. */
+interface SeenChunk {
   at: number
   chunk: ChunkRow
   places: ReadonlyMap<number, Span | null>
@@ -49,8 +49,8 @@ interface EarlierAnswersOptions extends Pick<Ports, 'sealed' | 'clock' | 'log'> 
 export class EarlierAnswers {
   readonly #options: EarlierAnswersOptions
   readonly #firsts = new WeakMap<Run, Uint32Array>()
-  readonly #starts = new BoundedMap<string, ReturnType<typeof listChunkStarts>>(LOOKS_MAX)
-  readonly #looks = new BoundedMap<string, Promise<Look | null>>(LOOKS_MAX)
+  readonly #starts = new BoundedMap<string, ReturnType<typeof listChunkStarts>>(REMEMBERED_MAX)
+  readonly #seen = new BoundedMap<string, Promise<SeenChunk | null>>(REMEMBERED_MAX)
   readonly #scanner = new AnswerScanner()
 
   constructor(options: EarlierAnswersOptions) {
@@ -85,29 +85,29 @@ export class EarlierAnswers {
   async #find(batch: Run['batch'], line: number, signal: AbortSignal): Promise<SharedAnswer | null> {
     const { clock, runs, session } = this.#options
     const idx = await this.#chunkOf(batch.id, line)
-    let unread: { look: Look; place: Span } | undefined
+    let unread: { seen: SeenChunk; place: Span } | undefined
     for (const since = clock.now(); !signal.aborted; ) {
       const own = runs.get(chunkKey(batch.id, idx))
       const isOpenHere = own !== undefined && own.stopped === null
       // The two meet in memory.
       if (isOpenHere && own.lines.some((one, at) => one.line === line && !own.isFinished(at))) return null
-      const look = await this.#look(batch.id, idx, unread?.look)
-      const place = look?.places.get(line)
-      if (look && place) {
+      const seen = await this.#seenNow(batch.id, idx, unread?.seen)
+      const place = seen?.places.get(line)
+      if (seen && place) {
         try {
           return await this.#read(batch, line, place, signal)
         } catch (error) {
           // If the chunk was sealed meanwhile, its journals are deleted, and the answer is in its blobs.
           if (!isDamaged(error) || place === unread?.place) throw error
-          unread = { look, place }
+          unread = { seen, place }
           continue
         }
       }
-      if (!look || place === null || look.chunk.state === 'sealed' || look.chunk.state === 'parked')
+      if (!seen || place === null || seen.chunk.state === 'sealed' || seen.chunk.state === 'parked')
         return null
-      const isElsewhere = look.chunk.state === 'leased' && look.chunk.worker_id !== session.id
+      const isElsewhere = seen.chunk.state === 'leased' && seen.chunk.worker_id !== session.id
       if (!isElsewhere && !isOpenHere && clock.now() - since >= CLAIM_WAIT_MS) return null
-      await sleep(clock, LOOK_INTERVAL_MS, signal)
+      await sleep(clock, READ_AGAIN_MS, signal)
     }
     return null
   }
@@ -119,20 +119,20 @@ export class EarlierAnswers {
     return (await starts).findLast(({ first_line }) => first_line <= line)?.idx ?? -1
   }
 
-  /** `unread`: what is known to be out of date, because a place of it could not be read. */
-  async #look(batch_id: string, idx: number, unread: Look | undefined): Promise<Look | null> {
+  /** The chunk as it is now, or was a moment ago. `unread`: a reading that is out of date, since a place of it could not be read. */
+  async #seenNow(batch_id: string, idx: number, unread: SeenChunk | undefined): Promise<SeenChunk | null> {
     const key = chunkKey(batch_id, idx)
     const now = this.#options.clock.now()
-    const last = this.#looks.get(key)
+    const last = this.#seen.get(key)
     const known = await last
     const isOld =
-      known && (known === unread || (known.chunk.state !== 'sealed' && now - known.at >= LOOK_INTERVAL_MS))
+      known && (known === unread || (known.chunk.state !== 'sealed' && now - known.at >= READ_AGAIN_MS))
     // Of many lines that ask at once, one reads.
-    if (isOld && this.#looks.get(key) === last) this.#looks.delete(key)
-    return await remembered(this.#looks, key, () => this.#lookAgain(batch_id, idx, known ?? null))
+    if (isOld && this.#seen.get(key) === last) this.#seen.delete(key)
+    return await remembered(this.#seen, key, () => this.#readChunk(batch_id, idx, known ?? null))
   }
 
-  async #lookAgain(batch_id: string, idx: number, known: Look | null): Promise<Look | null> {
+  async #readChunk(batch_id: string, idx: number, known: SeenChunk | null): Promise<SeenChunk | null> {
     const { store, sealed, clock } = this.#options
     const at = clock.now()
     const chunk = await readRow(store.read, 'chunks', { batch_id, idx })

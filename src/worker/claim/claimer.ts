@@ -125,6 +125,10 @@ export class Claimer {
     return demand
   }
 
+  get #slots(): ReturnType<typeof chunkSlots> {
+    return chunkSlots(this.#options.runs.values(), this.#options.memoryBytes)
+  }
+
   /** Projects of which no chunk is claimed now. */
   get #paused(): string[] {
     return this.#options.dispatch.limits.pausedProjects()
@@ -158,9 +162,9 @@ export class Claimer {
 
   /** Claims chunks of which batch APIs have lines, whatever else there is: most have results to be read. */
   async #claimEnded(): Promise<boolean> {
-    const { store, runs, memoryBytes, onlyBatches } = this.#options
+    const { store, onlyBatches } = this.#options
     const only = onlyBatches && [...onlyBatches]
-    if (!this.#looksForEnded || !chunkSlots(runs.values(), memoryBytes).mayRead) return false
+    if (!this.#looksForEnded || !this.#slots.mayRead) return false
     this.#looksForEnded = await hasReadyRemote(store.read, only)
     if (!this.#looksForEnded) return false
     const claims = await this.#lease((tx, worker_id) =>
@@ -171,7 +175,7 @@ export class Claimer {
 
   /** Claims chunks that are due before lines of the same entity that wait here, however many these are. */
   async #claimAhead(): Promise<boolean> {
-    const { store, runs, lanes, dispatch, memoryBytes, onlyBatches } = this.#options
+    const { store, runs, lanes, dispatch, onlyBatches } = this.#options
     if (onlyBatches || !this.#looksAhead) return false
     const [{ blocked }, noProjects] = [this.#demand, this.#paused]
     const wanted = overtakenWork(runs.values(), lanes).filter(
@@ -179,7 +183,7 @@ export class Claimer {
         !noProjects.includes(project_id) && (model === null || !blocked.includes(model)),
     )
     const found = await withReadyChunk(store.read, wanted, CLAIMS_PER_COMMIT_MAX)
-    const { full, packed } = chunkSlots(runs.values(), memoryBytes)
+    const { full, packed } = this.#slots
     const { none = [], some = [] } = Object.groupBy(found, ({ model }) =>
       full || packed.includes(model) ? 'none' : 'some',
     )
@@ -203,9 +207,9 @@ export class Claimer {
 
   /** Claims one chunk of each waiting entity of the projects that have open chunks here. */
   async #claimForEntities(): Promise<boolean> {
-    const { store, clock, runs, memoryBytes, onlyBatches } = this.#options
+    const { store, clock, runs, onlyBatches } = this.#options
     if (onlyBatches || clock.steady() < this.#entitiesAt) return false
-    const { hasRoom, taken } = chunkSlots(runs.values(), memoryBytes)
+    const { hasRoom, taken } = this.#slots
     if (!hasRoom) return false
     const models = { exceptModels: [...this.#demand.blocked, ...taken] }
     const byProject = Map.groupBy(runs.values(), (run) => run.claim.project_id)
@@ -251,8 +255,7 @@ export class Claimer {
 
   /** Chunks of at-risk batches, also where other lines wait. */
   #wantedAtRisk(): Wanted[] {
-    const { runs, memoryBytes } = this.#options
-    const { full, packed } = chunkSlots(runs.values(), memoryBytes)
+    const { full, packed } = this.#slots
     const { forAtRisk } = this.#demand
     const onlyModels = [...forAtRisk, null].filter((model) => !packed.includes(model))
     const onlyBatches = this.#atRisk
@@ -265,12 +268,11 @@ export class Claimer {
 
   /** The claims to try, in order; none when there is no room. */
   #wanted(): Wanted[] {
-    const { dispatch, runs, memoryBytes, onlyBatches } = this.#options
+    const { dispatch, onlyBatches } = this.#options
     const { wantsMore, low, enough, blocked } = this.#demand
-    const slots = chunkSlots(runs.values(), memoryBytes)
-    const { hasRoom, taken, packed, holders } = slots
+    const { hasRoom, full, taken, packed, holders } = this.#slots
     if (low.length > 0 && (!hasRoom || taken.length > 0)) dispatch.makeRoom()
-    if (slots.full) return []
+    if (full) return []
     const any = {
       ...{ count: CLAIMS_PER_COMMIT_MAX, exceptProjects: this.#paused, onePerProject: false },
       ...(onlyBatches && { onlyBatches: [...onlyBatches] }),
