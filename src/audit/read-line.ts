@@ -2,6 +2,7 @@
 // so every number keeps its digits.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { endingOf } from '../domain/batch.ts'
 import { unixSeconds } from '../domain/clock.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
@@ -13,7 +14,7 @@ import { readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineSummary } from '../wire/batch-line.ts'
-import type { LineRecord, RequestStatus } from '../wire/request-record.ts'
+import type { LineRecord } from '../wire/request-record.ts'
 import type { BackgroundResponse } from '../wire/response.ts'
 import { pendingSummary, summaryOfRecord } from './list-lines.ts'
 
@@ -95,14 +96,6 @@ export interface LineRecordText {
   text: AsyncIterable<Buffer>
 }
 
-/** The statuses of lines by error code, for lines that were cancelled or expired; other errors mean `failed`. */
-const STATUS_OF_CODE: Readonly<Record<string, RequestStatus>> = {
-  batch_cancelled: 'cancelled',
-  request_cancelled: 'cancelled',
-  input_file_deleted: 'cancelled',
-  batch_expired: 'expired',
-}
-
 /** The text before the response in a result line: within a JSON string, quotes are escaped. */
 const BEFORE_RESPONSE = ',"response":'
 const SEARCHED_BYTES = 4096
@@ -129,7 +122,7 @@ export async function recordOfLine(
 ): Promise<LineRecordText> {
   const audit = await readRecord(sealed, found.audit, models)
   const { error }: { error: { code: string } | null } = JSON.parse(audit.toString('utf8'))
-  const status = error === null ? 'completed' : (STATUS_OF_CODE[error.code] ?? 'failed')
+  const status = error === null ? 'completed' : (endingOf(error.code) ?? 'failed')
   const head = Buffer.concat([audit.subarray(0, -1), Buffer.from(`,"status":"${status}"${BEFORE_RESPONSE}`)])
   const response = found.part === 'output' && found.result ? await responseIn(sealed, found.result) : null
   return recordText(sealed, head, response, Buffer.from('}'))

@@ -61,6 +61,18 @@ export function stopReason(
   return batch.input_deleted_at === null ? null : 'input_file_deleted'
 }
 
+const ENDINGS: Readonly<Record<StopReason | 'request_cancelled', 'cancelled' | 'expired'>> = {
+  batch_expired: 'expired',
+  batch_cancelled: 'cancelled',
+  request_cancelled: 'cancelled',
+  input_file_deleted: 'cancelled',
+}
+
+/** The status of a line that ended with this error code without a failure of its own; null for all other codes. */
+export function endingOf(code: string): 'cancelled' | 'expired' | null {
+  return Object.entries(ENDINGS).find(([name]) => name === code)?.[1] ?? null
+}
+
 /** The faults of answers for which a request is sent again (`reask`). */
 export const ANSWER_FAULTS = ['cut_off', 'not_json', 'not_schema'] as const
 export type AnswerFault = (typeof ANSWER_FAULTS)[number]

@@ -1,6 +1,7 @@
 // Anthropic's Message Batches over HTTP, as its SDKs call them, against the whole service before a model server.
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
+import { lineRequestId } from '../../src/domain/ids.ts'
 import { send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { TestService } from '../service.ts'
 import { parsedLines } from '../support/api.ts'
@@ -180,6 +181,23 @@ test('lists have the batches of messages alone, newest first, in pages of both d
   for (const query of ['limit=0', 'limit=1001', 'order=asc'])
     assert.equal((await client.call('GET', `${BATCHES}?${query}`)).status, 400, query)
   assert.equal((await client.call('GET', `${BATCHES}?after_id=${other.id}`)).status, 404)
+})
+
+test('a request that is cancelled alone ends as canceled', async (t) => {
+  const { service, client, upstream } = await start(t)
+  const { reply } = upstream
+  upstream.reply = () => {}
+  const { id } = await client.create({ a: params, b: params })
+  await upstream.arrived(2)
+  await service.worker.stop()
+  upstream.reply = reply
+  const cancelled = await service.request('POST', `/v1/requests/${lineRequestId(id, 2)}/cancel`)
+  assert.equal(cancelled.status, 200, await cancelled.text())
+  await service.restartWorker()
+  await service.ended(id)
+  const { request_counts } = await client.batch('GET', `${BATCHES}/${id}`)
+  assert.deepEqual(request_counts, { processing: 0, succeeded: 1, errored: 0, canceled: 1, expired: 0 })
+  assert.deepEqual((await client.results(id))[1], { custom_id: 'b', result: { type: 'canceled' } })
 })
 
 test('a cancel ends requests as canceled, and keeps what was answered', async (t) => {

@@ -1,5 +1,6 @@
 // Reads a result line of a batch API, in OpenAI's form (`response`, `error`) or Anthropic's (`result`). The answer
 // keeps its bytes: it is cut out of the line, not parsed and printed again.
+import { endingOf } from '../../domain/batch.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { ErrorCode } from '../../domain/errors.ts'
 import { ID_PREFIXES } from '../../domain/ids.ts'
@@ -11,8 +12,9 @@ import { classify } from '../verdict/classify.ts'
 const KEYS = new Names('custom_id', 'response', 'error', 'result')
 const RESPONSE_KEYS = new Names('status_code', 'body')
 const RESULT_KEYS = new Names('type', 'message', 'error')
-/** Codes of lines whose batch ended before they were answered. */
-const UNFINISHED = ['batch_expired', 'batch_cancelled', 'input_file_deleted', 'expired', 'canceled']
+/** Whether a line with this code or result was not answered before its batch, or it alone, was ended. */
+const isUnfinished = (code: string): boolean =>
+  ['expired', 'canceled'].includes(code) || endingOf(code) !== null
 /** The code of a line that another Offpeak does not send because of a spending limit. */
 export const OVER_LIMIT: ErrorCode = 'usage_limit_exceeded'
 /** The HTTP status of each error type of Anthropic, whose errors have no status; 500 for others. */
@@ -107,7 +109,7 @@ function resultEndedAs(ended: string, { body, error }: FoundResult, endpoint: En
     const status = typeof type === 'string' && Object.hasOwn(STATUSES, type) ? STATUSES[type]! : 500
     return classify({ status, body: error }, endpoint)
   }
-  return UNFINISHED.includes(ended) ? endedBefore(ended) : unfinished(NO_ANSWER)
+  return isUnfinished(ended) ? endedBefore(ended) : unfinished(NO_ANSWER)
 }
 
 function resultOf({ status, body, error }: FoundResult, endpoint: EndpointPath): BackendResult {
@@ -116,7 +118,7 @@ function resultOf({ status, body, error }: FoundResult, endpoint: EndpointPath):
   const found: unknown = error === null ? null : JSON.parse(error.toString())
   const { code, type, message } = isRecord(found) ? found : {}
   if (code === OVER_LIMIT) return overLimit(message)
-  if (typeof code === 'string' && UNFINISHED.includes(code)) return endedBefore(code)
+  if (typeof code === 'string' && isUnfinished(code)) return endedBefore(code)
   if (error !== null && type === 'invalid_request_error')
     return classify({ status: 400, body: Buffer.from(`{"error":${error.toString()}}`) }, endpoint)
   return unfinished(NO_ANSWER, wordsOf(message))

@@ -201,3 +201,12 @@ test('errors of a line are what the same answer to a line that was sent alone wo
   for (const left of ['expired', 'canceled', 'errored', 'succeeded', 'new'])
     assert.deepEqual(kindOf(`{"type":"${left}"}`), ['failed', null])
 })
+
+test('a line that another Offpeak ended alone, or with its batch, was not answered and is no mistake', () => {
+  for (const code of ['request_cancelled', 'batch_cancelled', 'batch_expired', 'input_file_deleted']) {
+    const error = { type: 'invalid_request_error', code, message: 'It was not sent.', param: null }
+    const line = Buffer.from(JSON.stringify({ id: 'req_x', custom_id: 'a', response: null, error }))
+    const { result } = readResultLine(line, '/v1/chat/completions') ?? {}
+    assert.equal(result?.kind === 'failed' && result.code, 'upstream_unavailable', code)
+  }
+})

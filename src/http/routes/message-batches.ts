@@ -2,7 +2,7 @@
 // create-batch.ts creates them.
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
-import { isTerminal } from '../../domain/batch.ts'
+import { endingOf, isTerminal } from '../../domain/batch.ts'
 import { ApiError, ERRORS, type WireError, wireError } from '../../domain/errors.ts'
 import { inBlocks } from '../../jsonl/byte-lines.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
@@ -215,8 +215,8 @@ function rfc3339(ms: number): string {
 
 /** The result type of a line that failed with this code. */
 function kindOf(code: string): 'errored' | 'canceled' | 'expired' {
-  if (code === 'batch_expired') return 'expired'
-  return code === 'batch_cancelled' || code === 'input_file_deleted' ? 'canceled' : 'errored'
+  const ending = endingOf(code)
+  return ending === null ? 'errored' : ending === 'cancelled' ? 'canceled' : ending
 }
 
 /** The origin at which the caller reached the service, from headers of a proxy or the call; empty where unknown. */
