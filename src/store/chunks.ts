@@ -23,6 +23,9 @@ import type { Reader, Writer } from './store.ts'
 
 const REFUSED_CHARACTERS_MAX = 500
 
+/** A file of a hundred million lines has 100,000 chunks, whose rows are not in memory together. */
+const ROWS_AT_ONCE = 1_000
+
 type Owner = Pick<BatchRow, 'id' | 'project_id' | 'key_id' | 'expires_at'> &
   Partial<Pick<BatchRow, 'metadata' | 'header_entity'>>
 
@@ -37,14 +40,18 @@ export async function insertChunks(
   firstLines: readonly (string | null)[] = [],
   state: 'ready' | 'leased' = 'ready',
 ): Promise<void> {
-  await insertRows(
-    tx,
-    'chunks',
-    spans.map((span, i) => ({ ...newChunk(batch, span), first_lines: firstLines[i] ?? null, state })),
-  )
+  const entity = entityOf(null, batch.metadata ? JSON.parse(batch.metadata) : null, batch.header_entity) ?? ''
+  for (let at = 0; at < spans.length; at += ROWS_AT_ONCE) {
+    const some = spans.slice(at, at + ROWS_AT_ONCE)
+    const rows = some.map((span, i) => ({
+      ...newChunk(batch, entity, span),
+      ...{ first_lines: firstLines[at + i] ?? null, state },
+    }))
+    await insertRows(tx, 'chunks', rows)
+  }
 }
 
-function newChunk(batch: Owner, span: ChunkSpan & { input_blob?: string }) {
+function newChunk(batch: Owner, entity: string, span: ChunkSpan & { input_blob?: string }) {
   const { index, model, first_line, line_count, byte_start, byte_end, input_blob = null } = span
   const { lines = null, stretch_line = 0, claim_group = 0 } = span
   return {
@@ -60,7 +67,7 @@ function newChunk(batch: Owner, span: ChunkSpan & { input_blob?: string }) {
     byte_end,
     project_id: batch.project_id,
     model: model && isStorable(model) ? model : null,
-    entity: entityOf(null, batch.metadata ? JSON.parse(batch.metadata) : null, batch.header_entity) ?? '',
+    entity,
     key_id: batch.key_id,
     deadline: batch.expires_at,
   }

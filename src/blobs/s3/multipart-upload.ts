@@ -132,25 +132,36 @@ async function complete(
 
 /** The size of a part in bytes: S3 wants 5 MiB at least except for the last part, and R2 parts of equal size. */
 export const PART_BYTES = 8 * 1024 * 1024
+/** Parts of equal size: 40 GiB. */
+const PARTS_EQUAL = 5_000
 
 /**
- * Regroups `source` into buffers of exactly `part_bytes`, the last one shorter; never an empty buffer, and none for an
- * empty source.
+ * The size of the part with this number, from 1. How large a blob gets is not known when its first part is sent, so parts behind
+ * the first 40 GiB grow, by 48 MiB for each thousand: 10,000 of them hold 0.8 TB, where a terabyte of text takes a third of one.
  */
-export async function* inParts(
-  source: Source,
-  part_bytes = PART_BYTES,
-): AsyncGenerator<Buffer, void, undefined> {
+export function partBytes(number: number): number {
+  const thousands = Math.max(0, Math.floor((number - PARTS_EQUAL - 1) / 1_000) + 1)
+  return PART_BYTES * (1 + 6 * thousands)
+}
+
+/** Regroups `source` into parts, the last one shorter; never an empty buffer, and none for an empty source. */
+export async function* inParts(source: Source): AsyncGenerator<Buffer, void, undefined> {
   let held: Uint8Array[] = []
   let bytes = 0
+  let number = 1
   for await (const piece of source) {
     let rest = piece
-    while (bytes + rest.length >= part_bytes) {
+    for (
+      let part_bytes = partBytes(number);
+      bytes + rest.length >= part_bytes;
+      part_bytes = partBytes(number)
+    ) {
       const cut = part_bytes - bytes
       held.push(rest.subarray(0, cut))
       yield Buffer.concat(held, part_bytes)
       held = []
       bytes = 0
+      number++
       rest = rest.subarray(cut)
     }
     if (rest.length === 0) continue

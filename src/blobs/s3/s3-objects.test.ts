@@ -4,6 +4,7 @@ import { text } from 'node:stream/consumers'
 import { after, test } from 'node:test'
 import { s3Server, TEST_BUCKET } from '../../../test/fakes/s3-server.ts'
 import { ObjectFailed } from '../objects.ts'
+import { partBytes } from './multipart-upload.ts'
 import { S3Objects } from './s3-objects.ts'
 
 const server = await s3Server()
@@ -32,6 +33,13 @@ test('an object is put under any key, and read as the content that was found', a
   assert.equal(await read(key, etag, 2, 5), 'e t')
   await objects.put(key, [Buffer.from('another')], signal)
   await assert.rejects(read(key, etag, 0, 7), { status: 412, isFinal: true })
+})
+
+test('parts are of equal size up to 40 GiB, as R2 wants them, and those behind hold a file of 1 TB', () => {
+  const sizes = Array.from({ length: 10_000 }, (_, i) => partBytes(i + 1))
+  assert.ok(sizes.slice(0, 5_000).every((size) => size === 8 * 1024 * 1024))
+  assert.ok(sizes.reduce((sum, size) => sum + size) > 0.8 * 10 ** 12)
+  assert.ok(Math.max(...sizes) < 256 * 1024 * 1024, 'a few of them are in memory')
 })
 
 test('a large object goes up in parts, and the server checks each of them', async () => {
