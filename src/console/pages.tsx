@@ -7,6 +7,7 @@ import { Batch } from './pages/batch.tsx'
 import { Batches } from './pages/batches.tsx'
 import { Limits } from './pages/limits.tsx'
 import { Line } from './pages/line.tsx'
+import { Requests } from './pages/line-browser.tsx'
 import { Overview } from './pages/overview.tsx'
 import { Settings } from './pages/settings.tsx'
 import type { IconName } from './parts/button.tsx'
@@ -74,6 +75,7 @@ const PAGES: readonly PageEntry[] = [
   inMenu('overview', ['batches:read'], Overview),
   inMenu('batches', ['batches:read'], Batches),
   { pattern: /^\/batches\/compare$/, page: compare },
+  { pattern: /^\/requests$/, page: Requests },
   { pattern: /^\/batches\/(?<id>[^/]+)$/, page: Batch },
   { pattern: /^\/batches\/(?<id>[^/]+)\/lines\/(?<line>\d+)$/, page: Line },
   lateInMenu('new', ['batches:write'], async () => (await import('./pages/new-batch.tsx')).NewBatch),

@@ -13,6 +13,7 @@ const HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)> \u001b[31
 export const PAGES = [
   '/overview',
   '/batches',
+  '/requests',
   '/new',
   '/files',
   '/usage',

@@ -987,6 +987,26 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     assert.ok(copied.startsWith(`curl "$MODEL_SERVER"'${input.url}' `), copied)
   })
 
+  test('single requests are listed by conversation, entity and state', async () => {
+    const { body } = line('x') as { body: object }
+    for (const conversation of ['c1', 'c2'])
+      await service.json('POST', '/v1/requests', {
+        ...{ endpoint: '/v1/chat/completions', custom_id: `of ${conversation}`, body },
+        metadata: { conversation, entity: 'user:9' },
+      })
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open('/console/batches')
+    await page.getByRole('link', { name: 'Single requests' }).click()
+    await page.getByRole('link', { name: 'of c2' }).waitFor()
+    await page.getByLabel('Entity').fill('user:9')
+    await page.getByLabel('Conversation').fill('c1')
+    await page.getByRole('link', { name: 'of c2' }).waitFor({ state: 'detached' })
+    await page.getByRole('link', { name: 'of c1' }).click()
+    await page.getByRole('heading', { name: 'of c1', level: 1 }).waitFor()
+  })
+
   test('characters that reorder text are shown in headings, tables, details and titles', async () => {
     const name = 'user:\u202enimda\u202c'
     const { id } = await service.run([line('id-\u202e1')], { metadata: { entity: name } })

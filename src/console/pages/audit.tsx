@@ -198,12 +198,7 @@ export function AuditRecord({ id }: PageParams): VNode {
                 facts={[
                   [
                     t('audit.call'),
-                    shown.method ? (
-                      <span class="mono">
-                        {`${shown.method} `}
-                        {shown.path ?? ''}
-                      </span>
-                    ) : null,
+                    shown.method ? <span class="mono">{`${shown.method} ${shown.path ?? ''}`}</span> : null,
                   ],
                   [
                     t('batch'),
@@ -217,9 +212,7 @@ export function AuditRecord({ id }: PageParams): VNode {
                     t('audit.line'),
                     shown.line ? (
                       <a href={href(`/batches/${shown.batch_id}/lines/${shown.line}`)}>
-                        {String(shown.line)}
-                        {' · '}
-                        {shown.custom_id ?? ''}
+                        {`${shown.line} · ${shown.custom_id ?? ''}`}
                       </a>
                     ) : null,
                   ],

@@ -1,5 +1,6 @@
 // The page of batches lists them with progress, failures and cost, and shows an example file where there is none.
 import type { VNode } from 'preact'
+import { BATCH_STATUSES } from '../../domain/batch.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { ModelObject } from '../../wire/model.ts'
 import { pathWith, serviceUrl } from '../api.ts'
@@ -19,16 +20,6 @@ import { useAll, usePages } from '../resource.ts'
 import { href, useAddress } from '../router.ts'
 
 const PATH = '/v1/batches'
-const STATUSES = [
-  'validating',
-  'queued',
-  'in_progress',
-  'cancelling',
-  'completed',
-  'failed',
-  'expired',
-  'cancelled',
-] as const
 
 export function Batches(): VNode {
   const { query } = useAddress()
@@ -50,7 +41,8 @@ export function Batches(): VNode {
   const read = pages.rows.filter((batch) => batch !== undefined)
   const rows = pushed.size === 0 ? read : merged(read, pushed, filter, isByTime)
   useMissedEnds(rows, () => pages.refresh())
-  const offered = [...new Set([...(models.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
+  const named = new Set([...(models.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])
+  const offered = Array.from(named, (id) => [id, id] as const)
   const isFiltered = Object.values(filter).some((value) => value !== '' && value !== null)
   const untouched = pages.rows.length === 0 && !pages.hasMore && pushed.size === 0 && !isFiltered
   return (
@@ -63,6 +55,7 @@ export function Batches(): VNode {
           href={serviceUrl(pathWith(PATH, { ...filter, ...sorted, format: 'csv' }))}
           download="batches.csv"
         />,
+        <LinkButton label={t('requests')} href={href('/requests')} />,
         <NewBatchButton />,
       ]}
     >
@@ -73,13 +66,13 @@ export function Batches(): VNode {
           <FilterBar
             filters={[
               { name: 'q', label: t('search'), placeholder: t('batches.searchHint') },
-              { name: 'status', label: t('batch.status'), options: anyOf(optionsOf('status', STATUSES)) },
+              {
+                name: 'status',
+                label: t('batch.status'),
+                options: anyOf(optionsOf('status', BATCH_STATUSES)),
+              },
               offered.length > 1 || model !== ''
-                ? {
-                    name: 'model',
-                    label: t('line.model'),
-                    options: anyOf(offered.map((id) => [id, id] as const)),
-                  }
+                ? { name: 'model', label: t('line.model'), options: anyOf(offered) }
                 : null,
               ...days(),
             ]}

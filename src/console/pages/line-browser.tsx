@@ -2,7 +2,7 @@
 import type { VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import type { BatchObject, FailedLines } from '../../wire/batch.ts'
-import type { BatchLine, LineStatus, LineSummary, LinesQuery } from '../../wire/batch-line.ts'
+import type { BatchLine, FoundLine, LineStatus, LineSummary, LinesQuery } from '../../wire/batch-line.ts'
 import type { List } from '../../wire/shape.ts'
 import { type AnswerRow, answerRow, schemaColumns } from '../answer-columns.ts'
 import { get, pathWith, type Query, readResults } from '../api.ts'
@@ -16,10 +16,10 @@ import { Choice } from '../parts/button.tsx'
 import { optionsOf } from '../parts/field.tsx'
 import { anyOf, FilterBar, FilterChip } from '../parts/filters.tsx'
 import { PagedTable } from '../parts/long-table.tsx'
-import { Section } from '../parts/page.tsx'
+import { Page, Section } from '../parts/page.tsx'
 import { LineBadge } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
-import { useListPages, useResource, useSettled } from '../resource.ts'
+import { useListPages, usePages, useResource, useSettled } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 import { mayRetryCode, RetryButton } from './batch-actions.tsx'
@@ -27,7 +27,7 @@ import { mayRetryCode, RetryButton } from './batch-actions.tsx'
 const LINE_STATUSES: readonly LineStatus[] = ['completed', 'failed', 'pending']
 const REFRESH_MS = 2_000
 const PAGE = 200
-const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'search'] as const
+const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'conversation', 'search'] as const
 
 export type LineFilter = Pick<LinesQuery, (typeof FIELDS)[number]>
 
@@ -156,6 +156,19 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
   )
 }
 
+/** Single requests, the newest batch first. */
+export function Requests(): VNode {
+  const filter = readFilter(useAddress().query)
+  const { search, status, entity, conversation } = filter
+  const pages = usePages<FoundLine>('/v1/lines', { kind: 'requests', search, status, entity, conversation })
+  return (
+    <Page title={t('requests')} parent={{ href: href('/batches'), title: t('nav.batches') }}>
+      <Filters filter={filter} retry={null} />
+      <PagedTable<FoundLine> pages={pages} label={t('requests')} columns={columnsOf('', usdExact).slice(1)} />
+    </Page>
+  )
+}
+
 /** The source of lines: numbered without a filter, page after page with one. */
 function linesOf(batchId: string, filter: LineFilter, total: number): ListSource<LineSummary> {
   const path = `/v1/batches/${encodeURIComponent(batchId)}/lines`
@@ -193,7 +206,7 @@ function retriable({ status, code, ...filter }: LineFilter): FailedLines | null 
 }
 
 function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null }): VNode {
-  const chips = (['code', 'message', 'model', 'entity'] as const).filter((name) => filter[name])
+  const chips = (['code', 'message', 'model'] as const).filter((name) => filter[name])
   return (
     <div class="stack tight">
       <FilterBar
@@ -205,6 +218,8 @@ function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null })
             options: anyOf(optionsOf('line', LINE_STATUSES)),
             clears: ['code', 'message'],
           },
+          { name: 'entity', label: t('line.entity') },
+          { name: 'conversation', label: t('line.conversation') },
         ]}
       >
         {retry}
@@ -225,13 +240,15 @@ function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null })
   )
 }
 
-const columnsOf = (batchId: string, costText: (cost: number) => string): Column<LineSummary>[] => [
+type AnyLine = LineSummary & Partial<FoundLine>
+
+const columnsOf = (batchId: string, costText: typeof usdExact): Column<AnyLine>[] => [
   { title: '#', width: '4rem', minor: true, cell: ({ line }) => <span class="muted">{count(line)}</span> },
   {
     title: 'custom_id',
     main: true,
     grow: 1.1,
-    cell: ({ line, custom_id }) => lineLink(batchId, line, custom_id),
+    cell: ({ line, custom_id, batch_id = batchId }) => lineLink(batch_id, line, custom_id),
   },
   { title: t('batch.status'), width: 'max(10.5rem, 11%)', cell: (line) => <LineBadge line={line} /> },
   {

@@ -124,12 +124,7 @@ function Webhook({ webhook, reload }: { webhook: WebhookObject; reload: () => vo
         <div class="grow">
           <h2 class="mono">{webhook.url}</h2>
           <div class="muted small">
-            {webhook.description ? (
-              <>
-                {webhook.description}
-                {' · '}
-              </>
-            ) : null}
+            {webhook.description ? `${webhook.description} · ` : null}
             {webhook.event_types ? webhook.event_types.join(', ') : t('webhooks.all')}
           </div>
         </div>
