@@ -1,10 +1,10 @@
 // A day and a half with opening hours and a change of daylight saving: batches that are paused, reloads and crashes around
-// each time when servers open or close.
+// each time when servers open or close. And a long run.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { violations } from './invariants.ts'
 import { Tally } from './tally.ts'
-import { simulateDay } from './world.ts'
+import { simulateDay, simulateRun } from './world.ts'
 
 test('a day with hours, a change of daylight saving, pauses and reloads violates no invariant', async () => {
   const seen = new Tally()
@@ -21,4 +21,10 @@ test('a day with hours, a change of daylight saving, pauses and reloads violates
     'world: reload',
   ])
     assert.ok(seen.of(what) > 0, what)
+})
+
+test('the run of seed 444, which has found a defect, violates no invariant', async () => {
+  await simulateRun(444, async (run) => {
+    assert.deepEqual(await violations(run), [], run.trace.join('\n'))
+  })
 })

@@ -4,8 +4,8 @@ import { violations } from './invariants.ts'
 import type { SimulatedRun } from './run.ts'
 import { simulateRun } from './world.ts'
 
-/** The first seeds, and some that have found mutants or defects. */
-const SEEDS = [1, 2, 3, 4, 5, 7, 8, 26, 43, 62, 72, 146, 199, 326, 444]
+/** Seeds that found mutants or defects, and quick ones; .ci/run has the first hundred, day.long.test.ts one that takes long. */
+const SEEDS = [1, 3, 4, 5, 26, 43, 146, 199, 326]
 
 for (const seed of SEEDS) {
   test(`the run of seed ${seed} violates no invariant`, async () => {
