@@ -8,6 +8,7 @@ import {
   canTransition,
   finalStatus,
   isTerminal,
+  mayRetry,
   statusesBefore,
 } from './batch.ts'
 import { FILE_STATUSES, FILE_TRANSITIONS } from './file.ts'
@@ -89,6 +90,15 @@ describe('the last sealed chunk', () => {
     assert.equal(finalStatus('in_progress', 1), 'expired')
     assert.equal(finalStatus('cancelling', 1), 'cancelled')
   })
+})
+
+test('a line may succeed unchanged where its error passes, or limits and models may have changed since', () => {
+  const groups = ['upstream_timeout', 'usage_limit_exceeded', 'model_not_found', 'content_filter'].map(
+    (code) => ({
+      ...{ code, retryable: code === 'upstream_timeout' },
+    }),
+  )
+  assert.deepEqual(groups.map(mayRetry), [true, true, true, false])
 })
 
 describe('the states of a file', () => {

@@ -73,6 +73,14 @@ export function endingOf(code: string): 'cancelled' | 'expired' | null {
   return Object.entries(ENDINGS).find(([name]) => name === code)?.[1] ?? null
 }
 
+/** Codes of errors by the limits or models of that time; the service of today judges the line anew. */
+const OF_SERVICE: readonly string[] = ['usage_limit_exceeded', 'model_not_found', 'endpoint_not_supported']
+
+/** Whether lines of a group of errors may succeed when they are retried unchanged. */
+export function mayRetry({ code, retryable }: { code: string; retryable: boolean }): boolean {
+  return retryable || OF_SERVICE.includes(code)
+}
+
 /** The faults of answers for which a request is sent again (`reask`). */
 export const ANSWER_FAULTS = ['cut_off', 'not_json', 'not_schema'] as const
 export type AnswerFault = (typeof ANSWER_FAULTS)[number]

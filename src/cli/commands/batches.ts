@@ -2,7 +2,7 @@
 // has the service run the failed lines of a batch again, in a new batch.
 import type { Command } from 'commander'
 import Type, { type Static } from 'typebox'
-import { BATCH_SORTS, BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
+import { BATCH_SORTS, BATCH_STATUSES, isTerminal, mayRetry } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
@@ -354,9 +354,6 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
   })
 }
 
-/** Codes of errors by the service's limits or models of that time: current ones have accepted the new batch. */
-const OF_SERVICE: readonly string[] = ['usage_limit_exceeded', 'model_not_found', 'endpoint_not_supported']
-
 /** Counts failed lines with one of these codes (any, if undefined), and those among them that will fail again. */
 async function countFailed(
   client: ApiClient,
@@ -368,7 +365,7 @@ async function countFailed(
   const sum = (some: typeof groups): number => some.reduce((total, { lines }) => total + lines, 0)
   return {
     lines: sum(chosen) + (codes === undefined ? other : 0),
-    permanent: sum(chosen.filter(({ code, retryable }) => !retryable && !OF_SERVICE.includes(code))),
+    permanent: sum(chosen.filter((group) => !mayRetry(group))),
   }
 }
 

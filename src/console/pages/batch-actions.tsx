@@ -1,6 +1,7 @@
 // Offers what can be done with a batch: retry failed lines, pause, resume, cancel, download results.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
+import { mayRetry } from '../../domain/batch.ts'
 import type { BatchEstimate, BatchObject, FailedLines } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'
 import { get, pathWith, post, serviceUrl } from '../api.ts'
@@ -41,7 +42,7 @@ export const mayRetryCode = (code: string): boolean => !NO_USE.includes(code)
 
 /** The number of failed lines that may succeed now. */
 function mayHelp(errors: BatchErrors | null): number {
-  const groups = errors?.groups.filter(({ retryable }) => retryable) ?? []
+  const groups = errors?.groups.filter(mayRetry) ?? []
   return groups.reduce((sum, { lines }) => sum + lines, errors?.other ?? 0)
 }
 
