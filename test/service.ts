@@ -51,6 +51,7 @@ export interface WireBatch {
   error_file_id: string | null
   request_counts: { total: number; completed: number; failed: number }
   cost_usd: number
+  cache_saved_usd?: number
   created: number
   expires_at: number
   [key: string]: unknown

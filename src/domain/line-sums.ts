@@ -10,6 +10,8 @@ export interface SummedLine {
   cost_nanos: number
   /** The cost that a line saved by sharing an identical line's answer; null for other lines. */
   saved_nanos: number | null
+  /** The cost that cached prompt tokens saved; absent: none. */
+  cache_saved_nanos?: number
   /** Whether the line failed because it was never sent. */
   isNotRun?: boolean
   /** Whether the line was sent to a server or a batch API. */
@@ -77,6 +79,7 @@ export const LINE_SUMS = {
   cost_nanos: { of: ({ cost_nanos }) => cost_nanos, batches: 1, usage_days: 1 },
   shared_lines: { of: ({ saved_nanos }) => (saved_nanos === null ? 0 : 1), batches: 1 },
   saved_nanos: { of: ({ saved_nanos }) => saved_nanos ?? 0, batches: 1 },
+  cache_saved_nanos: { of: ({ cache_saved_nanos = 0 }) => cache_saved_nanos, batches: 1 },
   reasked_lines: { of: ({ isReasked }) => (isReasked ? 1 : 0), batches: 1 },
   faulty_lines: { of: ({ isFaulty }) => (isFaulty ? 1 : 0), batches: 1 },
 } as const satisfies Record<keyof TokenUsage, LineSum> & Record<string, LineSum>

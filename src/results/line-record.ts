@@ -177,6 +177,8 @@ export interface LineEnd {
   /** JSON of an impossible reported usage, in place of which another one is billed; else null. */
   usage_reported: string | null
   cost_nanos: number
+  /** The cost that cached tokens saved; absent: none. */
+  cache_saved_nanos?: number
   /** The line whose answer or error this line shares, without having been sent. */
   shared_from: SharedFrom | null
   error: WireError | null

@@ -186,7 +186,11 @@ export function recordAnswer(
   const usage = boundedUsage(to, counted, model, earlier)
   const isCorrected = usage !== answer.usage
   const billed = earlier === NO_EARLIER ? usage : addTokens(earlier.usage, usage)
-  const cost_nanos = earlier.cost_nanos + costOf(usage, answer, upstream, model)
+  const own_nanos = costOf(usage, answer, upstream, model)
+  const uncached_nanos = usage.cached_tokens
+    ? costOf({ ...usage, cached_tokens: 0 }, answer, upstream, model)
+    : own_nanos
+  const cost_nanos = earlier.cost_nanos + own_nanos
   const isRejected = answer.isUsageRejected || (isCorrected && answer.usage !== null)
   const isEstimated = earlier.isEstimated || counted !== answer.usage
   writeOutput(
@@ -203,6 +207,7 @@ export function recordAnswer(
       usage_estimated: isEstimated,
       usage_reported: isRejected ? reportedUsage(body, answer) : null,
       cost_nanos,
+      cache_saved_nanos: uncached_nanos - own_nanos,
       shared_from: null,
       error: null,
       finished: now,
@@ -307,6 +312,7 @@ function finish(to: RecordedLine, end: LineEnd, expired: boolean, saved_nanos: n
   scratch.projected = line.projected
   scratch.isReserved = isReserved
   scratch.saved_nanos = saved_nanos
+  scratch.cache_saved_nanos = end.cache_saved_nanos ?? 0
   scratch.failure = error && { model: line.known_model, code: error.code, message: error.message }
   scratch.expired = expired
   const sent = attempts.listed.length + attempts.omitted
@@ -400,6 +406,7 @@ const scratch: Ended = {
   projected: NO_SPEND,
   isReserved: false,
   saved_nanos: null,
+  cache_saved_nanos: 0,
   failure: null,
   expired: false,
   isNotRun: false,

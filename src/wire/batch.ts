@@ -149,6 +149,11 @@ export const BatchObject = object(
     ),
     usage: maybe(BatchUsage, 'The tokens of the lines that have a result.'),
     cost_usd: amount('What the batch costs; lines with a result only.'),
+    cache_saved_usd: Type.Optional(
+      amount(
+        'What cached prompt tokens would have cost more at the full price. Absent where they saved nothing.',
+      ),
+    ),
     region: Type.String(),
     created: timestamp('when it was accepted.'),
     created_at: timestamp('the same as `created`, for OpenAI clients.'),

@@ -149,6 +149,7 @@ test('prompt tokens from the cache of a server cost what the configuration says,
   await using service = await TestService.start(tiers(local.base_url, 'http://127.0.0.1:9/v1'))
   const batch = await service.run([line('a')])
   assert.equal(batch.cost_usd, (100 * 0.1 + 900 * 0.01 + 50 * 0.4) / 1e6)
+  assert.equal(batch.cache_saved_usd, 0.000081)
   assert.deepEqual(batch.usage, {
     input_tokens: 1000,
     input_tokens_details: { cached_tokens: 900, cache_write_tokens: 0, cache_write_1h_tokens: 0 },

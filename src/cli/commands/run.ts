@@ -510,6 +510,8 @@ function printReport(
       `${humanUsd(batch.cost_usd)}, ${humanDuration(durationMs)}`,
   )
   for (const line of explained(failures)) writeLine(stderr, line)
+  const cache = cacheText(batch)
+  if (cache !== null) writeLine(stderr, `cache:   ${cache}`)
   if (batch.dedupe_counts) writeLine(stderr, `dedupe:  ${sharedText(batch.dedupe_counts, completed)}`)
   if (model !== null) writeLine(stderr, `model:   ${model}`)
   if (table !== undefined) {
@@ -522,6 +524,14 @@ function printReport(
   }
   writeLine(stderr, `answers: ${order.output}`)
   writeLine(stderr, `errors:  ${order.errors}${failed === 0 ? ' (empty)' : ''}`)
+}
+
+/** The prompt tokens that came from servers' caches; null where none did. */
+function cacheText({ usage, cache_saved_usd }: BatchObject): string | null {
+  const cached = usage?.input_tokens_details.cached_tokens ?? 0
+  if (!usage || cached === 0) return null
+  const saved = cache_saved_usd === undefined ? '' : `, ${humanUsd(cache_saved_usd)} saved`
+  return `${humanCount(cached)} of ${counted(usage.input_tokens, 'input token')} came from caches of servers${saved}`
 }
 
 /** The effect of `--dedupe`, or the reason why it had none. */

@@ -143,6 +143,8 @@ export const messages = {
   'batch.mean': ['{rate} on average', 'im Mittel {rate}'],
   'batch.window': ['Completion window', 'Zeitfenster'],
   'batch.ends': ['Ends', 'Endet'],
+  'batch.cached': ['{share} from caches of servers', '{share} aus Caches von Servern'],
+  'batch.cachedSaved': ['{share} from caches of servers, {saved} saved', '{share} aus Caches von Servern, {saved} gespart'],
   'batch.ofEstimate': ['{share} of {most} at most', '{share} von höchstens {most}'],
   'batch.estimated': ['estimated at {most}', 'geschätzt auf {most}'],
   'batch.details': ['Details', 'Einzelheiten'],

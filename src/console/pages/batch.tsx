@@ -12,7 +12,16 @@ import { type MessageKey, t } from '../i18n.ts'
 import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
 import { CopyButton, Entity } from '../parts/button.tsx'
 import { Loaded, Notice } from '../parts/notice.tsx'
-import { costFigure, Facts, Figures, Page, Section, Time } from '../parts/page.tsx'
+import {
+  amountFigure,
+  costFigure,
+  Facts,
+  type FigureProps,
+  Figures,
+  Page,
+  Section,
+  Time,
+} from '../parts/page.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
 import { reaskText, WaitingReason, Words } from '../parts/text.tsx'
 import { isBroken } from '../problems.ts'
@@ -175,6 +184,7 @@ function Summary({ batch, estimate }: { batch: BatchObject; estimate: BatchEstim
               note: took > 0 ? t('batch.mean', { rate: perSecond(done / took) }) : null,
             },
         costFigure(t('batch.cost'), batch.cost_usd, <AgainstEstimate batch={batch} estimate={estimate} />),
+        promptFigure(batch),
         batch.reask_counts
           ? {
               title: t('batch.reasked'),
@@ -192,6 +202,17 @@ function Summary({ batch, estimate }: { batch: BatchObject; estimate: BatchEstim
       ]}
     />
   )
+}
+
+/** The tokens of prompts, and what caches of servers saved; null before the first. */
+function promptFigure({ usage, cache_saved_usd }: BatchObject): FigureProps | null {
+  if (!usage || usage.input_tokens === 0) return null
+  const cached = usage.input_tokens_details.cached_tokens
+  const share = percent(cached, usage.input_tokens)
+  const note = cache_saved_usd
+    ? t('batch.cachedSaved', { share, saved: usd(cache_saved_usd) })
+    : t('batch.cached', { share })
+  return amountFigure(t('new.inputTokens'), usage.input_tokens, cached === 0 ? null : note)
 }
 
 type AgainstEstimateProps = { batch: BatchObject; estimate: BatchEstimate | null }

@@ -80,7 +80,12 @@ export function Section({ title, aside, id, children }: SectionProps): VNode {
   )
 }
 
-type FigureProps = { title: string; value: ComponentChildren; note?: ComponentChildren; exact?: string }
+export type FigureProps = {
+  title: string
+  value: ComponentChildren
+  note?: ComponentChildren
+  exact?: string
+}
 
 export function Figures({ figures }: { figures: readonly (FigureProps | null)[] }): VNode {
   return (

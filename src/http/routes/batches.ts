@@ -260,6 +260,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     not_run: batch.not_run,
     usage: showUsage(batch) ?? none,
     cost_usd: usd(batch.cost_nanos),
+    ...(batch.cache_saved_nanos > 0 && { cache_saved_usd: usd(batch.cache_saved_nanos) }),
     region: view.region,
     created,
     created_at: created,
