@@ -77,3 +77,78 @@ test('the rows of a day add up to its cost, whatever the price is now', () => {
     ),
   )
 })
+
+// The rules of the dataset CostAndUsage of FOCUS 1.3 that can be seen in a row: the columns that are mandatory, and those that
+// usage of this kind has. A pattern holds for values that are not null; null is allowed where the name ends in `?`.
+const DECIMAL = /^-?\d+\.\d+$/
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:00:00Z$/
+const TEXT = /\S/
+const FOCUS_1_3: Readonly<Record<string, RegExp>> = {
+  ...{ BilledCost: DECIMAL, ContractedCost: DECIMAL, EffectiveCost: DECIMAL, ListCost: DECIMAL },
+  ...{ BillingAccountId: TEXT, 'BillingAccountName?': TEXT, BillingCurrency: /^[A-Z]{3}$/ },
+  ...{ BillingPeriodStart: TIME, BillingPeriodEnd: TIME, ChargePeriodStart: TIME, ChargePeriodEnd: TIME },
+  ChargeCategory: /^(Usage|Purchase|Tax|Credit|Adjustment)$/,
+  'ChargeClass?': /^Correction$/,
+  'ChargeDescription?': TEXT,
+  ChargeFrequency: /^(One-Time|Recurring|Usage-Based)$/,
+  ...{ ConsumedQuantity: DECIMAL, ConsumedUnit: TEXT, PricingQuantity: DECIMAL, PricingUnit: TEXT },
+  PricingCategory: /^(Standard|Dynamic|Committed|Other)$/,
+  ...{ HostProviderName: TEXT, InvoiceIssuerName: TEXT, 'InvoiceId?': TEXT, ServiceProviderName: TEXT },
+  // Deprecated since 1.3, and mandatory until they are removed.
+  ...{ ProviderName: TEXT, PublisherName: TEXT },
+  ...{
+    'RegionId?': TEXT,
+    'RegionName?': TEXT,
+    'ResourceId?': TEXT,
+    'ResourceName?': TEXT,
+    'ResourceType?': TEXT,
+  },
+  ServiceCategory: /^AI and Machine Learning$/,
+  ServiceName: TEXT,
+  ServiceSubcategory:
+    /^(AI Platforms|Bots|Generative AI|Machine Learning|Natural Language Processing|Other \(AI and Machine Learning\))$/,
+  ...{ SkuId: TEXT, SkuMeter: TEXT, 'SubAccountId?': TEXT, 'SubAccountName?': TEXT, 'SubAccountType?': TEXT },
+  'Tags?': /^\{.*\}$/,
+}
+/** The second is null where the first is, and only there. */
+const NULL_TOGETHER = [
+  ...[
+    ['RegionId', 'RegionName'],
+    ['ResourceId', 'ResourceType'],
+    ['SubAccountId', 'SubAccountType'],
+  ],
+  ...[
+    ['ConsumedQuantity', 'ConsumedUnit'],
+    ['PricingQuantity', 'PricingUnit'],
+  ],
+] as const
+
+test('every row keeps the rules of FOCUS 1.3', () => {
+  const ruled = Object.keys(FOCUS_1_3).map((name) => name.replace('?', ''))
+  const others = FOCUS_COLUMNS.map(({ name }) => name).filter((name) => !ruled.includes(name))
+  assert.deepEqual(others, ['x_ApiKeyId', 'x_Entity', 'x_EntityType'], 'columns of our own begin with x_')
+  const text = fc.constantFrom('', 'a', 'é "quoted", and more')
+  const sums = {
+    prompt_tokens: fc.nat(9),
+    completion_tokens: fc.nat(9),
+    succeeded: fc.nat(9),
+    cost_nanos: fc.nat(),
+  }
+  const names = { model: text, entity: text, entity_type: text, key: text }
+  fc.assert(
+    fc.property(fc.record({ ...sums, ...names }), (usage) => {
+      for (const row of rowsOf(usage)) {
+        for (const [rule, pattern] of Object.entries(FOCUS_1_3)) {
+          const name = rule.replace('?', '')
+          const value = row[name] ?? assert.fail(`${name} is mandatory`)
+          if (value !== '' || name === rule) assert.match(value, pattern, name)
+        }
+        for (const [one, other] of NULL_TOGETHER) assert.equal(row[one] === '', row[other] === '', other)
+        assert.ok(
+          row.BillingPeriodStart! <= row.ChargePeriodStart! && row.ChargePeriodEnd! <= row.BillingPeriodEnd!,
+        )
+        JSON.parse(row.Tags!)
+      }
+    }),
+  )
+})

@@ -30,6 +30,7 @@ interface Charge extends DayUsage {
 }
 
 const PROVIDER = 'Offpeak'
+const NO_MODEL = 'no model'
 const NANO_DIGITS = 9
 
 const text = (name: string): Column => ({ name, type: 'string' })
@@ -48,7 +49,7 @@ const COLUMNS: readonly (readonly [Column, (charge: Charge) => Cell])[] = [
   [timeColumn('BillingPeriodStart'), ({ start }) => BigInt(windowAt('month', start).start)],
   [text('ChargeCategory'), () => 'Usage'],
   [text('ChargeClass'), () => null],
-  [text('ChargeDescription'), ({ meter, model }) => `${meter} of ${model || 'no model'}`],
+  [text('ChargeDescription'), ({ meter, model }) => `${meter} of ${model || NO_MODEL}`],
   [text('ChargeFrequency'), () => 'Usage-Based'],
   [timeColumn('ChargePeriodEnd'), ({ start }) => BigInt(start + DAY_MS)],
   [timeColumn('ChargePeriodStart'), ({ start }) => BigInt(start)],
@@ -74,7 +75,8 @@ const COLUMNS: readonly (readonly [Column, (charge: Charge) => Cell])[] = [
   [text('ServiceName'), () => `${PROVIDER} batch inference`],
   [text('ServiceProviderName'), () => PROVIDER],
   [text('ServiceSubcategory'), () => 'Generative AI'],
-  [text('SkuId'), ({ model }) => orNull(model)],
+  // FOCUS wants one of all usage.
+  [text('SkuId'), ({ model }) => model || NO_MODEL],
   [text('SkuMeter'), ({ meter }) => meter],
   [text('SubAccountId'), ({ project }) => project.id],
   [text('SubAccountName'), ({ project }) => project.name],
