@@ -141,7 +141,11 @@ export class Lane {
 
   /** Whether a model server is to get the line, rather than a batch API. */
   prefersServers(run: Run, position: number, now: number): boolean {
-    if (!this.#route.isMixed) return this.#route.servers.length > 0
+    return this.#route.isMixed ? this.#choosesServer(run, position, now) : this.#route.servers.length > 0
+  }
+
+  // Apart, since a closure costs its function memory for every line.
+  #choosesServer(run: Run, position: number, now: number): boolean {
     const avoid = run.triesOf(position)?.avoid ?? null
     const line = { isAtRisk: this.#atRisk.has(run.batch.id), avoid, isLate: run.isLate }
     const areServersLow = (): boolean =>
