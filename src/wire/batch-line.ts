@@ -20,7 +20,7 @@ import {
 
 const LINES_LIMIT_MAX = 500
 
-const LINE_STATUSES = ['completed', 'failed', 'pending'] as const
+export const LINE_STATUSES = ['completed', 'failed', 'pending'] as const
 export type LineStatus = (typeof LINE_STATUSES)[number]
 
 const TextOrNull = orNull(Type.String())

@@ -3,12 +3,14 @@ import assert from 'node:assert/strict'
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { TERM_NAMES } from '../../src/cli/terminal/option-values.ts'
+import { FILE_PURPOSES } from '../../src/domain/file.ts'
 import { LIMIT_WINDOWS, WINDOWS } from '../../src/domain/limit.ts'
 import { DAY_SUMS } from '../../src/domain/line-sums.ts'
 import { TOKEN_PARTS } from '../../src/domain/money.ts'
 import { LANGUAGES } from '../../src/ledger/limit-error.ts'
 import { USAGE_COLUMNS } from '../../src/store/usage.ts'
 import { CreateBatch } from '../../src/wire/batch.ts'
+import { LINE_STATUSES } from '../../src/wire/batch-line.ts'
 import { USAGE_GROUPS, USAGE_TOTALS } from '../../src/wire/usage.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
@@ -69,6 +71,19 @@ test('each field of a batch has an option of the command line, or is given by an
     ...['metadata', 'webhook', 'wait', 'output_expires_after'],
   ]
   assert.deepEqual(Object.keys(CreateBatch.properties).sort(), [...TERM_NAMES, ...given].sort())
+})
+
+test('lists of the console, which imports no values of the API, have all that their tables have', () => {
+  for (const [page, name, table] of [
+    ['files.tsx', 'PURPOSES', FILE_PURPOSES],
+    ['line-browser.tsx', 'LINE_STATUSES', LINE_STATUSES],
+    ['usage.tsx', 'GROUPS', USAGE_GROUPS],
+  ] as const) {
+    const { text = '' } = SOURCES.find(({ path }) => path === `src/console/pages/${page}`) ?? {}
+    const [, list = ''] = new RegExp(`const ${name}\\b[^=]*= \\[([^\\]]*)\\]`).exec(text) ?? []
+    const items = [...list.matchAll(/'(\w+)'/g)].map(([, item]) => item)
+    assert.deepEqual(items.sort(), [...table].sort(), page)
+  }
 })
 
 test('types of upstreams and kinds of databases are told apart in their tables and their adapters alone', () => {

@@ -2,6 +2,7 @@
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import { heldBackBy, type ServerState, serversOf } from '../../domain/server-state.ts'
+import type { LaneReportRow } from '../../store/schema.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'
 import { Chart } from '../chart.tsx'
@@ -297,7 +298,7 @@ const MODEL_STATES: Readonly<Record<string, MessageKey>> = {
   live_traffic: 'waiting.live_traffic',
   throttled: 'waiting.upstream_throttled',
   failing: 'waiting.lines_failing',
-}
+} satisfies Record<LaneReportRow['state'], MessageKey>
 
 const STATE_TONES = {
   healthy: 'good',
