@@ -377,6 +377,7 @@ const PLAN = section({
       grace: named('grace_ms', byDefault(GRACE, duration(0))),
     }),
   ),
+  live_price_share: optional(fraction),
   quotas: QUOTAS,
 })
 

@@ -122,11 +122,11 @@ function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
       completion_windows: windows.map((text) => ({ text, ms: durationMs(text) ?? 0 })),
       file_retention_ms: durationMs(file_retention) ?? 0,
       retention: null,
+      live_price_share: null,
       quotas: QUOTAS_DEFAULT,
     })
-  for (const [name, { completion_windows, file_retention_ms, retention, quotas }] of Object.entries(
-    configured,
-  )) {
+  for (const [name, configuredPlan] of Object.entries(configured)) {
+    const { completion_windows, file_retention_ms, retention, live_price_share, quotas } = configuredPlan
     const known = plans.get(name)
     const kept_ms = file_retention_ms ?? known?.file_retention_ms ?? FILE_RETENTION_MS
     plans.set(name, {
@@ -135,6 +135,7 @@ function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
       // An upload without a batch also ends after this time.
       file_retention_ms: Math.min(kept_ms, retention?.grace_ms ?? kept_ms),
       retention,
+      live_price_share,
       quotas,
     })
   }

@@ -64,6 +64,7 @@ describe('the window of a batch', () => {
     completion_windows: [{ text: '24h', ms: 86_400_000 }],
     file_retention_ms: 1,
     retention: null,
+    live_price_share: null,
     quotas: QUOTAS_DEFAULT,
   }
 

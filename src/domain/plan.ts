@@ -16,6 +16,8 @@ export interface Plan {
   file_retention_ms: number
   /** The retention of content that is deleted early; null: content is kept for `file_retention_ms`. */
   retention: Retention | null
+  /** The price of a line as a share of that of a live call; null: not known. */
+  live_price_share: number | null
   quotas: Quotas
 }
 

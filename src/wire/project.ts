@@ -5,6 +5,7 @@ import { QUOTA_NAMES } from '../domain/plan.ts'
 import { CreateWebhook } from './event.ts'
 import { CreateKeyLimit, CreateLimit, LimitObject } from './limit.ts'
 import {
+  amount,
   anything,
   arrayOf,
   count,
@@ -155,6 +156,10 @@ export const QuotasObject = object(
     object: Type.Literal('quotas'),
     plan: Type.String(),
     completion_windows: arrayOf(Type.String(), 'Those that the plan has.'),
+    live_price_share: maybe(
+      amount(),
+      'The price of a line as a share of that of a live call, where the operator says it.',
+    ),
     quotas: Type.Record(Type.Enum([...QUOTA_NAMES]), Quota),
   },
   {

@@ -344,7 +344,10 @@ describe('offpeak gather', { timeout: 60_000 }, () => {
     for (const request of fake.made) fake.end(request, { answer: COSTED })
     assert.equal(await (await answer).text(), ANSWER)
     assert.equal(fake.made.length, 1)
-    assert.match((await stop()).err, /1 call: 1 answered, 0 failed, \$0\.0000123,/)
+    assert.match(
+      (await stop()).err,
+      /1 call: 1 answered, 0 failed, \$0\.0000123 \(\$0\.0000123 less than live calls\),/,
+    )
   })
 
   test('--model changes the model of a call, and nothing else of it', async () => {

@@ -95,7 +95,8 @@ export class FakeSingleRequests implements AsyncDisposable {
     if (typeof fault === 'object') return send(fault.status, fault.body)
     const [, , kind, id, part] = url.pathname.split('/')
     if (url.pathname === '/readyz') return send(200, { version: '0.0.0-test' })
-    if (kind === 'quotas') return send(200, { plan: 'payg', completion_windows: ['4h', '24h'] })
+    if (kind === 'quotas')
+      return send(200, { plan: 'payg', completion_windows: ['4h', '24h'], live_price_share: 0.5 })
     if (kind === 'models' && id === 'nope')
       return send(404, {
         error: { type: 'invalid_request_error', code: 'model_not_found', message: 'There is no such model.' },

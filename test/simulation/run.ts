@@ -66,6 +66,7 @@ export const SIM_PLAN: Plan = {
   completion_windows: [{ text: '24h', ms: 86_400_000 }],
   file_retention_ms: 90 * 86_400_000,
   retention: null,
+  live_price_share: null,
   quotas: QUOTAS_DEFAULT,
 }
 

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import { sleep } from '../../domain/clock.ts'
 import { ModelObject } from '../../wire/model.ts'
+import { QuotasObject } from '../../wire/project.ts'
 import { modelPath, windowFor } from '../client/check-order.ts'
 import { AnyObject } from '../client/client.ts'
 import { connectOrStart } from '../client/connect.ts'
@@ -98,6 +99,7 @@ async function runGather(shell: Shell, command: readonly string[], flags: Gather
     }
     // A wrong address, a missing scope or an unknown model is reported before the program runs.
     await client.get(AnyObject, '/v1/batches', { limit: 1 })
+    const { live_price_share: share } = await client.get(QuotasObject, '/v1/quotas')
     if (terms.model !== undefined) await client.get(ModelObject, modelPath(terms.model))
     const file = join(stateFolder(shell.env, 'gather'), client.keyHash)
     const known = await KnownRequests.open(file, flags.fresh === true, clock.now())
@@ -134,7 +136,7 @@ async function runGather(shell: Shell, command: readonly string[], flags: Gather
       view.message(
         `The requests of this run are not remembered, and an equal run would pay again: ${failure.message}`,
       )
-    report(view, gateway, clock.steady() - began)
+    report(view, gateway, share ? gateway.counts.cost_usd * (1 / share - 1) : 0, clock.steady() - began)
   } finally {
     view.stop()
     await connection.close()
@@ -217,10 +219,11 @@ function progressOf({ sent, answered, failed, cost_usd }: Counts, reason: string
   }
 }
 
-function report(view: ProgressView, { counts }: Gateway, tookMs: number): void {
+function report(view: ProgressView, { counts }: Gateway, saved: number, tookMs: number): void {
   const { sent, answered, failed, known, cost_usd } = counts
   const earlier = known > 0 ? ` (${humanCount(known)} by requests of earlier runs; --fresh asks anew)` : ''
+  const less = saved > 0 ? ` (${humanUsd(saved)} less than live calls)` : ''
   view.message(
-    `${counted(sent, 'call')}: ${humanCount(answered)} answered${earlier}, ${humanCount(failed)} failed, ${humanUsd(cost_usd)}, in ${humanDuration(tookMs)}.`,
+    `${counted(sent, 'call')}: ${humanCount(answered)} answered${earlier}, ${humanCount(failed)} failed, ${humanUsd(cost_usd)}${less}, in ${humanDuration(tookMs)}.`,
   )
 }

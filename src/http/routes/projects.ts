@@ -121,6 +121,7 @@ export function quotaRoute(
         object: 'quotas' as const,
         plan: plan.name,
         completion_windows: plan.completion_windows.map(({ text }) => text),
+        live_price_share: plan.live_price_share,
         quotas: recordOf(QUOTA_NAMES, (name) => ({
           limit: plan.quotas[name],
           used: used[name] ?? null,
