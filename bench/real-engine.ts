@@ -32,8 +32,8 @@ await using bench = new Bench('real-engine')
 const CLIENT_CONCURRENCY = 64
 /** Tokens of a block of the cache, as `installVllm` sets it. */
 const BLOCK_TOKENS = 32
-/** Fewer blocks do not hold the longest prompt that the model may have. */
-const BLOCKS_MIN = 64
+/** As many as the longest prompt that the model may have takes, and one that vLLM uses for nothing. */
+const BLOCKS_MIN = 65
 const ASK_MS = 20
 const OFFPEAK = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 const run = promisify(execFile)
