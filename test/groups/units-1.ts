@@ -1,3 +1,3 @@
 import { runGroup } from '../support/test-groups.ts'
 
-await runGroup('units')
+await runGroup('units-1')

@@ -1,0 +1,3 @@
+import { runGroup } from '../support/test-groups.ts'
+
+await runGroup('units-2')
