@@ -446,7 +446,9 @@ export class Workload {
       traceparent,
     }
     const first = this.#singlesSent
-    const sent = Array.from({ length: random.int(1, 5) }, async () => {
+    // The requests of a round are in one batch, but for the first of a conversation and those that follow it.
+    const conversation = random.chance(0.3) ? 'c' : null
+    const sent = Array.from({ length: conversation ? 1 : random.int(1, 5) }, async () => {
       const number = this.#singlesSent++
       const { json, line } = this.#singleLines.line(name, number, 0, style)
       // A model that is unknown is an error of the call.
@@ -456,7 +458,7 @@ export class Workload {
         line: Buffer.from(json),
         model: line.model,
         entity: line.entity,
-        conversation: random.chance(0.3) ? 'c' : null,
+        conversation,
         hasWebhook: false,
       }
       const terms = { quotas: SIM_PLAN.quotas, retention_ms: 90 * DAY_MS }
