@@ -160,11 +160,10 @@ export class Dispatch {
 
   open(run: Run): void {
     const { clock, turn } = this.#options
-    const { deadline } = run.claim
     run.results.trace?.enter('send', clock.now())
     this.runs.set(run.key, run)
     const end = (): void => turn.push({ kind: 'stopped', run, reason: 'batch_expired' })
-    run.alarms.push(clock.after(deadline - clock.now(), end))
+    run.alarms.push(clock.after(run.batch.expires_at - clock.now(), end))
     this.#funds.open(run)
     this.recorder.track(run)
     const reason = stopReason(run.batch, clock.now()) ?? (this.#isDraining ? 'drained' : null)
@@ -278,7 +277,7 @@ export class Dispatch {
     const { store, clock, models } = this.#options
     const now = clock.now()
     const ids = new Set<string>()
-    for (const { claim, batch } of this.runs.values()) if (claim.deadline <= now) ids.add(batch.id)
+    for (const { batch } of this.runs.values()) if (batch.expires_at <= now) ids.add(batch.id)
     const waited = await noteExpired(store, [...ids], now, models)
     await this.readStatuses()
     return waited
@@ -389,7 +388,7 @@ export class Dispatch {
     const now = clock.now()
     const runAt = {
       requeued: () => now,
-      paused: () => claim.deadline,
+      paused: () => run.batch.expires_at,
       remote_batch: () => this.batchApis.lookAt(run),
       usage_limit: () => Math.min(this.limits.parkUntil(run), this.batchApis.lookAt(run)),
       model_unavailable: () => Math.ceil(now + BLOCKED_MS * (1 + random())),

@@ -583,7 +583,7 @@ export class Lines {
       this.#fail(run, position, wireError(stopped), now, 'its run has stopped')
       return
     }
-    const windowMs = run.claim.deadline - run.batch.created
+    const windowMs = run.batch.expires_at - run.batch.created
     // A call for many lines says nothing about any of them.
     const rejection = blame === 'line' ? this.#rejections.find(tries, upstream) : null
     if (rejection !== null || isExhausted(retry, tries.count, result, now, windowMs)) {

@@ -48,10 +48,7 @@ const STATISTICS_MS = 1_000
 /** The share of its window that the last request of a batch may lose, since all requests expire with the first. */
 const WINDOW_SHARE = 1 / 20
 
-/**
- * The share of their window by which requests of a conversation that has begun are due earlier, in batches of their own: so they go
- * ahead of new requests.
- */
+/** The share of their window by which chunks of conversations that have begun are due earlier, so that they go ahead of new requests. */
 const BEGUN_SHARE = 1 / 4
 /** The conversations that a process remembers. */
 const CONVERSATIONS_MAX = 100_000
@@ -281,7 +278,7 @@ export class GatheredRequests<T> {
     const commit = (): Promise<OpenBatch | null> =>
       store.write(async (tx) => {
         const now = clock.now()
-        const open = old ?? (await this.#openBatch(tx, owner, file_id, isBegun, now))
+        const open = old ?? (await this.#openBatch(tx, owner, file_id, now))
         const { batch } = open
         const next = {
           ...open,
@@ -298,7 +295,9 @@ export class GatheredRequests<T> {
         await insertBlobs(tx, project_id, [blob], now)
         const model = index.chunks[0]?.model ?? null
         const place = { first_line: open.lines + 1, byte_start: open.bytes, byte_end: next.bytes, input_blob }
-        await insertChunks(tx, batch, [{ index: open.chunks, model, line_count: entries.length, ...place }])
+        const due = batch.expires_at - Math.floor(isBegun ? owner.window.ms * BEGUN_SHARE : 0)
+        const chunk = { index: open.chunks, model, line_count: entries.length, ...place }
+        await insertChunks(tx, { ...batch, expires_at: due }, [chunk])
         await recordProjectedSpend(tx, batch, projection)
         if (next.lines >= rules.lines) await runAtOnce(tx, 'plan', batch.id)
         const accepted = entries.map((entry, i) => ({ entry, at: { batch, line: place.first_line + i } }))
@@ -310,13 +309,7 @@ export class GatheredRequests<T> {
     return stored
   }
 
-  async #openBatch(
-    tx: Writer,
-    owner: RequestOwner,
-    file_id: string,
-    isBegun: boolean,
-    now: number,
-  ): Promise<OpenBatch> {
+  async #openBatch(tx: Writer, owner: RequestOwner, file_id: string, now: number): Promise<OpenBatch> {
     const { project_id, key_id, language, window, retention_ms, retention, traceparent } = owner
     const { rules } = this.#options
     await insertRow(tx, 'files', {
@@ -328,7 +321,7 @@ export class GatheredRequests<T> {
       ...{ id: newId('batch', now), project_id, key_id, language, endpoint: MIXED, input_file_id: file_id },
       ...{ retention, traceparent },
       ...{ completion_window: window.text, total: 0, created: now, is_gathered: 1, gathers_until },
-      expires_at: Math.floor((now + window.ms * (isBegun ? 1 - BEGUN_SHARE : 1)) / 1000) * 1000,
+      expires_at: Math.floor(now / 1000) * 1000 + window.ms,
     })
     const batch = await moveBatch(tx, id, 'queued', now)
     await insertTask(tx, { kind: 'plan', subject: id, project_id, run_at: gathers_until }, now)

@@ -87,7 +87,7 @@ export async function listPausedModels(db: Reader, project_id?: string): Promise
 }
 
 /**
- * The end of the parking of a chunk whose unfinished lines, all of these models, were paused: `deadline`, or now if its
+ * The end of the parking of a chunk whose unfinished lines, all of these models, were paused: `expires_at`, or now if its
  * batch or model was resumed meanwhile. Locks the rows that `resumeBatch` and `resumeModel` change, so that they see
  * the parked chunk, or this function sees their change.
  */
@@ -95,19 +95,27 @@ export async function pausedUntil(
   tx: Writer,
   { batch_id, project_id }: Pick<ChunkRow, 'batch_id' | 'project_id'>,
   models: readonly string[],
-  deadline: number,
+  expires_at: number,
 ): Promise<number> {
   const batch = await lockRow(tx, 'batches', { id: batch_id })
   const paused = await selectRows(tx, 'paused_models', { project_id, model: models })
     .select('model')
     .forUpdate()
     .execute()
-  return batch?.paused_at != null || paused.length === models.length ? deadline : 0
+  return batch?.paused_at != null || paused.length === models.length ? expires_at : 0
 }
 
 async function parkOfPausedModels(tx: Writer, project_id: string, batch_id?: string): Promise<void> {
   let update = updateRows(tx, 'chunks', { project_id, remote_batches: 0, state: 'ready' })
-    .set((eb) => ({ state: 'parked', parked_reason: 'paused', run_at: eb.ref('deadline') }))
+    .set((eb) => ({
+      ...{ state: 'parked', parked_reason: 'paused' },
+      run_at: eb
+        .selectFrom('batches')
+        .select('expires_at')
+        .whereRef('batches.id', '=', 'chunks.batch_id')
+        .$asScalar()
+        .$notNull(),
+    }))
     .where((eb) =>
       eb(
         'model',

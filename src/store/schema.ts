@@ -273,7 +273,7 @@ export const TABLES = {
     entity: text().or(''),
     /** The ID of the key that created the batch. */
     key_id: text().or(''),
-    /** The batch's expires_at. */
+    /** The time (Unix ms) by which chunks are served in order: the batch's expires_at, or earlier for what goes first. */
     deadline: whole(),
     first_line: whole(),
     line_count: whole(),

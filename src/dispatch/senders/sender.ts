@@ -111,7 +111,7 @@ export class Sender {
   #send(run: Run, position: number, server: ModelServer, now: number): void {
     const { lines, log, turn } = this.#options
     try {
-      if (now >= run.claim.deadline) {
+      if (now >= run.batch.expires_at) {
         // The deadline's alarm is late if the clock was set forward or the process was suspended.
         turn.push({ kind: 'stopped', run, reason: 'batch_expired' })
         return

@@ -109,7 +109,7 @@ export class RemoteExecutor {
 
   /** The lines of a run that could be handed over next; null if no batch API has room for any. */
   #next(run: Run, now: number): HandOver | null {
-    if (now >= run.claim.deadline) {
+    if (now >= run.batch.expires_at) {
       this.#options.turn.push({ kind: 'stopped', run, reason: 'batch_expired' })
       return null
     }
@@ -400,7 +400,8 @@ export class RemoteExecutor {
   lookAt(run: Run): number {
     const now = this.#options.clock.now()
     const at = Math.min(this.#lookAt.get(run) ?? Number.POSITIVE_INFINITY, now + PARK_MS)
-    return now < run.claim.deadline ? Math.min(at, run.claim.deadline) : at
+    const { expires_at } = run.batch
+    return now < expires_at ? Math.min(at, expires_at) : at
   }
 
   /** Does work on a remote batch; the run is neither parked nor ended before it is done. */
