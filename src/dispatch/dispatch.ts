@@ -151,7 +151,7 @@ export class Dispatch {
   async admit(run: Run, limitVersion: number): Promise<{ retryAt: number } | null> {
     const { clock } = this.#options
     const isEnding = stopReason(run.batch, clock.now()) !== null
-    const postponed = isEnding ? null : await this.limits.admit(run, limitVersion)
+    const postponed = await this.limits.admit(run, limitVersion, isEnding)
     // Last, because a reservation may take its time.
     await this.#pauses.loadFor(run)
     // What a batch API has answered is settled first: its reservation may be what fills the limit.

@@ -47,7 +47,7 @@ export const LINE_SUMS = {
   requests: {
     of: ({ wasSent }) => (wasSent ? 1 : 0),
     usage_days: 1,
-    text: 'Lines that were sent, each once: not those that share an answer, that no server could take, or that ended while a limit kept back their next attempt.',
+    text: 'Lines that were sent, each once: not those that share an answer, that no server could take, or that ended while nothing was reserved under a limit for their next attempt.',
   },
   prompt_tokens: { of: counted('prompt_tokens'), batches: 1, usage_days: 1 },
   completion_tokens: { of: counted('completion_tokens'), batches: 1, usage_days: 1 },

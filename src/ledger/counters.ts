@@ -12,7 +12,7 @@ import {
 } from '../domain/limit.ts'
 import { addSpend, counted, NO_SPEND, type Spend } from '../domain/money.ts'
 import type { EntitySpend, KeySpend } from '../store/ledger.ts'
-import type { LimitQuery } from '../store/limits.ts'
+import { type LimitQuery, matchingLimits } from '../store/limits.ts'
 import type { LimitRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
 import { spentByEntities, spentByKeys } from '../store/usage.ts'
@@ -82,6 +82,15 @@ export async function readSpending(
   for (const { key_id, model, ...spend } of isWhole ? await ofKeys() : [])
     for (const account of accountsOf({ entity: null, key_id, model })) addSpend(spending, account, spend)
   return spending
+}
+
+/** Whether a limit of the project blocks lines of these payers once it is reached. */
+export async function hasBlockingLimit(
+  db: Reader,
+  project_id: string,
+  payers: Iterable<Payer>,
+): Promise<boolean> {
+  return (await matchingLimits(db, { project_id, action: 'block', ...limitSubjects(payers) })).length > 0
 }
 
 /** The subjects by which limits on these lines are found. */

@@ -8,6 +8,7 @@ import type { Observer } from '../dispatch/senders/upstream.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import { wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
+import { hasBlockingLimit } from '../ledger/counters.ts'
 import type { FinishRules } from '../lifecycle/batch.ts'
 import { noteExpired } from '../progress/waiting-reason.ts'
 import { type Committed, commitChunks, type RunCommit } from '../results/commit.ts'
@@ -158,6 +159,9 @@ export class EndingBatches {
       const { results } = run
       lease = results.lease
       restoreTries(run)
+      // What was reserved when lines were sent may be used for others since.
+      if (!run.allTries().next().done)
+        run.isLimited = await hasBlockingLimit(store.read, claim.project_id, run.payers)
       endAll(run, reason, this.#expired.get(claim.batch_id), clock.now())
       const attempt = `${run.claim.epoch}-${clock.now().toString(36)}`
       const record = {

@@ -407,6 +407,28 @@ test('lines under a cap are reserved at the price that holds, also when it is ra
   }
 })
 
+test('a line whose reservation was released counts as no request when its batch is cancelled', async () => {
+  await using world = await workerWorld({ chunks: 1, lines: 1 })
+  const { store, project_id, clock } = world
+  const { id } = await world.batch()
+  const failed = { failures: 1, throttles: 0, contacts: 1, own: 1, delay: 1, outage: 0, firstFailureAt: null }
+  await store.write(async (tx) => {
+    await tx
+      .updateTable('chunks')
+      .set({ line_tries: JSON.stringify([[1, failed]]) })
+      .execute()
+    await addLimit(tx, project_id, { scope: 'project', metric: 'requests', amount: 1 })
+    await moveBatch(tx, id, 'cancelling', clock.now())
+  })
+  await world.worker.start()
+  await world.until(() => world.ended.length > 0, 10)
+  const { not_run, requests } = await store.read
+    .selectFrom('usage_days')
+    .selectAll()
+    .executeTakeFirstOrThrow()
+  assert.deepEqual([not_run, requests], [0, 0])
+})
+
 for (const workers of [1, 2])
   test(`lines that are due sooner overtake any number of the same entity, with ${workers} workers`, async () => {
     const late = { chunks: 12, lines: 1_000, content: () => 'late' }

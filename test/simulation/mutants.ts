@@ -85,7 +85,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines are sent after the window has closed',
     file: 'src/dispatch/senders/sender.ts',
-    find: 'if (now >= run.claim.deadline) {',
+    find: 'if (now >= run.batch.expires_at) {',
     replace: 'if (now < 0) {',
     test: 'src/dispatch/lines.test.ts',
   },

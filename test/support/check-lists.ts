@@ -1,6 +1,7 @@
 // Calls every list of the API with each of its filters and each pair of them, in both orders and from a cursor, and
 // checks the query plan of every statement.
 import assert from 'node:assert/strict'
+import { lineRequestId } from '../../src/domain/ids.ts'
 import { recordEvent } from '../../src/notify/record-event.ts'
 import { listLaterBatches } from '../../src/store/batches.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
@@ -126,5 +127,6 @@ async function seed(server: TestServer): Promise<Record<string, string>> {
     assert(batch)
     await insertChunks(tx, batch, [{ ...span, index: 0, first_line: 1 }])
   })
-  return { batch_id, webhook_id: webhook.id, upload_id: upload.id, project_id }
+  const response_id = lineRequestId(batch_id, 1).replace('req_', 'resp_')
+  return { batch_id, webhook_id: webhook.id, upload_id: upload.id, project_id, response_id }
 }

@@ -215,7 +215,7 @@ async function makeWorld({ chunks: count = 1, lines: size, roomFor, concurrency 
     /** Admits a chunk; sends its allowed lines unless it is postponed. */
     async open(run: Run) {
       lines.parked.restore(run)
-      const postponed = await gate.admit(run, roomFor === undefined ? 0 : 1)
+      const postponed = await gate.admit(run, roomFor === undefined ? 0 : 1, false)
       if (postponed) return postponed
       open.add(run)
       funds.open(run)

@@ -10,11 +10,10 @@ import { BoundedMap } from '../../../domain/bounded-map.ts'
 import { dayOf, startOfDay } from '../../../domain/days.ts'
 import { type Model, projectedPrice } from '../../../domain/model.ts'
 import { counted, isDearer } from '../../../domain/money.ts'
-import { limitSubjects } from '../../../ledger/counters.ts'
+import { hasBlockingLimit } from '../../../ledger/counters.ts'
 import { languageOf, lineLimitError } from '../../../ledger/limit-error.ts'
 import { overcommittedLimits, type Reservation, type ReserveLine } from '../../../ledger/reserve.ts'
 import type { Recorder } from '../../../results/recorder.ts'
-import { matchingLimits } from '../../../store/limits.ts'
 import type { Ports } from '../../../store/store.ts'
 import { IN_FLIGHT, PAUSED, UNFUNDED } from '../../line-state.ts'
 import type { Lines } from '../../lines.ts'
@@ -71,9 +70,9 @@ export class LimitGate {
   /**
    * Reserves for a run that is about to be opened, and marks the lines of it that are allowed. Lines that no limit can
    * ever allow end. If no line can be sent now, it returns the time (Unix ms) of the next try. `version` is that of the
-   * project's limits when the chunk was claimed; `recheck` finds later changes.
+   * project's limits when the chunk was claimed; `recheck` finds later changes. `isEnding`: nothing is reserved.
    */
-  async admit(run: Run, version: number): Promise<{ retryAt: number } | null> {
+  async admit(run: Run, version: number, isEnding: boolean): Promise<{ retryAt: number } | null> {
     const { store, funds } = this.#options
     const project_id = run.claim.project_id
     run.limitsSeen = { version, day: this.#today }
@@ -81,11 +80,11 @@ export class LimitGate {
     run.isLimited = true
     const positions = run.positions(UNFUNDED).filter((position) => run.lines[position]!.fault === null)
     if (positions.length === 0) return null
-    const wanted = { project_id, action: 'block' as const, ...limitSubjects(run.payers) }
-    if ((await matchingLimits(store.read, wanted)).length === 0) {
+    if (!(await hasBlockingLimit(store.read, project_id, run.payers))) {
       for (const position of positions) run.setAllowed(position, true)
       return null
     }
+    if (isEnding) return null
     // Before the reservation, so that excess of other runs that is not committed yet counts against it.
     funds.open(run)
     const lines = positions.map((position) => candidate(run, position))

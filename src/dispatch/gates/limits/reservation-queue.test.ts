@@ -105,7 +105,7 @@ for (const order of ['before', 'after'] as const)
       runs: [run],
       turn: { push: () => assert.fail('the lease is not lost') },
     })
-    assert.equal(await gate.admit(run, 1), null)
+    assert.equal(await gate.admit(run, 1, false), null)
     for (const position of run.positions()) run.move(position, UNSENT, 'it is allowed')
 
     delay()
