@@ -17,7 +17,7 @@ import {
   METADATA_VALUE_CHARACTERS_MAX,
 } from '../jsonl/line-scan.ts'
 import { LINE_FILTER } from './batch-line.ts'
-import { BatchWebhook, CreateBatchWebhook, DELIVERY_STATUSES } from './event.ts'
+import { BatchWebhook, CreateBatchWebhook, DELIVERY_STATUSES, WEBHOOK_RULES } from './event.ts'
 import { ExpiresAfter } from './file.ts'
 import { LimitObject } from './limit.ts'
 import { WaitingReason } from './request-record.ts'
@@ -386,7 +386,9 @@ const FOLDERS = `^s3://[A-Za-z0-9_.-]+/(?:${SEGMENT}/)*`
 const INPUT_URL_RULE = { pattern: `${FOLDERS}${SEGMENT}$` }
 const OUTPUT_URL_RULE = { pattern: `${FOLDERS}(?:${SEGMENT})?$` }
 
-export const RETRY_BATCH_RULES = { properties: { ...WINDOW_RULES, output_url: OUTPUT_URL_RULE } }
+export const RETRY_BATCH_RULES = {
+  properties: { ...WINDOW_RULES, output_url: OUTPUT_URL_RULE, webhook: WEBHOOK_RULES },
+}
 
 /** The pattern of durations in a batch's retention. */
 const KEPT_RULE = { pattern: '^[0-9]{1,6}(ms|s|m|h|d)$' }
@@ -400,6 +402,7 @@ export const CREATE_BATCH_RULES = {
     requests: { minItems: 1, maxItems: 10_000 },
     input_url: INPUT_URL_RULE,
     output_url: OUTPUT_URL_RULE,
+    webhook: WEBHOOK_RULES,
     wait: {
       pattern: '^0*([0-9]|[1-5][0-9]|60)s$|^0*([0-9]{1,4}|[1-5][0-9]{4}|60000)ms$|^0*[01]m$|^0+[hd]$',
     },

@@ -104,6 +104,7 @@ export function keyRoutes(
     description:
       'From the next call on they are not accepted, whether their subject has called before or not. The answer is the row that says so, which is listed among the keys; asking again changes nothing. There is no way back: the issuer gives out another subject or another token.',
     answer: ApiKeyObject,
+    errors: ['key_not_found'],
     rules: { body: { allOf: [{ oneOf: [{ required: ['subject'] }, { required: ['token_id'] }] }] } },
     body: RevokeTokens,
     async handler({ body: { subject, token_id } }, { project_id }) {
@@ -111,7 +112,7 @@ export function keyRoutes(
       if (value === undefined || (subject !== undefined && token_id !== undefined))
         throw invalidParam('subject', 'Name a `subject` or a `token_id`, one of the two.')
       if (issuer === null)
-        throw new ApiError('invalid_request', 'This service accepts no tokens: it has no `auth.jwt`.')
+        throw new ApiError('key_not_found', 'This service accepts no tokens: it has no `auth.jwt`.')
       const claim = subject === undefined ? 'jti' : 'sub'
       return await store.write(async (tx) => {
         const { id } = await revokeTokens(tx, { issuer, claim, value, project_id }, clock.now())

@@ -18,7 +18,7 @@ import { deleteResponse, isResponseDeleted } from '../../lifecycle/batch.ts'
 import { readChunkOfLine } from '../../store/chunks.ts'
 import { insertRows } from '../../store/rows.ts'
 import { CreateRequest, type Metadata } from '../../wire/batch.ts'
-import type { CreateBatchWebhook } from '../../wire/event.ts'
+import { type CreateBatchWebhook, WEBHOOK_RULES } from '../../wire/event.ts'
 import { LineRecord } from '../../wire/request-record.ts'
 import {
   BackgroundResponse,
@@ -139,6 +139,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     answer: LineRecord,
     headers: CreateHeaders,
     errors: ERROR_CODES,
+    rules: { body: { properties: { webhook: WEBHOOK_RULES } } },
     body: CreateRequest,
     takesLines: 'body',
     async handler(request, caller, reply) {
