@@ -34,7 +34,7 @@ export const withoutBrowser: string | false =
     : false
 
 /** Less than a test may take, so that it says what it waited for. */
-const WAIT_MS = 10_000
+const WAIT_MS = 60_000
 
 /** For people to look at, where this variable is set. */
 const WITH_SCREENSHOTS = process.env.OFFPEAK_TEST_SCREENSHOTS !== undefined
