@@ -49,12 +49,10 @@ export async function openTelemetry(
 }
 
 async function openTracing(config: TracingConfig, role: Role, log: Log) {
-  const { api, resources, sdk, exporter } = await loaded(async () => ({
-    ...(await packages()),
+  const { api, resources, sdk, exporter } = await load(log, async () => ({
     sdk: await import('@opentelemetry/sdk-trace'),
     exporter: await import('@opentelemetry/exporter-trace-otlp-http'),
   }))
-  warnOfExports(api, log)
   const root = new sdk.TraceIdRatioBasedSampler(config.ratio)
   const provider = new sdk.TracerProvider({
     sampler: config.parent_based ? new sdk.ParentBasedSampler({ root }) : root,
@@ -87,12 +85,10 @@ async function openTracing(config: TracingConfig, role: Role, log: Log) {
 }
 
 async function openAuditLog(config: OtlpConfig, role: Role, log: Log) {
-  const { api, resources, sdk, exporter } = await loaded(async () => ({
-    ...(await packages()),
+  const { api, resources, sdk, exporter } = await load(log, async () => ({
     sdk: await import('@opentelemetry/sdk-logs'),
     exporter: await import('@opentelemetry/exporter-logs-otlp-http'),
   }))
-  warnOfExports(api, log)
   const sent = new exporter.OTLPLogExporter()
   let waiting = 0
   let dropped = 0
@@ -181,17 +177,13 @@ function remoteContext(traceparent: string): SpanContext | null {
   return { traceId, spanId, traceFlags: flags === '01' ? 1 : 0, isRemote: true }
 }
 
-async function packages() {
-  const [api, resources] = await Promise.all([
-    import('@opentelemetry/api'),
-    import('@opentelemetry/resources'),
-  ])
-  return { api, resources }
-}
-
-async function loaded<T>(load: () => Promise<T>): Promise<T> {
+/** Loads what traces and logs share, and `own`. Throws a Failure where the packages are not installed. */
+async function load<T>(log: Log, own: () => Promise<T>) {
   try {
-    return await load()
+    const api = await import('@opentelemetry/api')
+    const packages = { api, resources: await import('@opentelemetry/resources'), ...(await own()) }
+    warnOfExports(api, log)
+    return packages
   } catch (error) {
     const isMissing = error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND'
     throw isMissing ? new Failure(MISSING) : error
