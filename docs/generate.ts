@@ -6,6 +6,7 @@ import { RULES, type Shape } from '../src/config/shape.ts'
 import { BATCH_TRANSITIONS, isNotRun, REMOTE_BATCH_TRANSITIONS } from '../src/domain/batch.ts'
 import { ERRORS, type ErrorPlace, type ErrorRow, isErrorCode, openaiError } from '../src/domain/errors.ts'
 import { FILE_TRANSITIONS } from '../src/domain/file.ts'
+import { LIMIT_WINDOWS } from '../src/domain/limit.ts'
 
 const GROUPS = [
   {
@@ -102,6 +103,13 @@ function within(title: string, id: string, transitions: Transitions): string[] {
   ]
 }
 
+/** docs/limits.md with the windows of limits, as their table has them. */
+export function limitsPage(): string {
+  const windows = LIMIT_WINDOWS.map((window) => `\`${window}\``).join(', ')
+  const page = readFileSync(new URL('limits.md', import.meta.url), 'utf8')
+  return page.replace(/(?<=^\| `window` \| )[^:]*/m, windows)
+}
+
 /** docs/offpeak.schema.json: the schema of the configuration, with the meanings of docs/configuration.md. */
 export function configSchema(): string {
   const page = readFileSync(new URL('configuration.md', import.meta.url), 'utf8')
@@ -137,6 +145,7 @@ function describeKeys(
 if (import.meta.main) {
   writeFileSync(new URL('errors.md', import.meta.url), errorsPage())
   writeFileSync(new URL('state-machine.md', import.meta.url), statesPage())
+  writeFileSync(new URL('limits.md', import.meta.url), limitsPage())
   writeFileSync(new URL('offpeak.schema.json', import.meta.url), configSchema())
   // Loads the whole service, which those who import this file do not need.
   const { apiReference } = await import('./generate-api.ts')

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { globSync, readFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path/posix'
 import { describe, test } from 'node:test'
-import { errorsPage, statesPage } from '../../docs/generate.ts'
+import { errorsPage, limitsPage, statesPage } from '../../docs/generate.ts'
 import { MODELS } from '../../model/checks.ts'
 import { edge, LINE_STEPS, REMOTE_BATCH_STEPS } from '../../model/steps.ts'
 import { LINE_STATES, LINE_TRANSITIONS } from '../../src/dispatch/line-state.ts'
@@ -393,8 +393,9 @@ describe('pages that follow tables', () => {
     )
   })
 
-  test('docs/errors.md is what npm run docs writes', () => {
+  test('docs/errors.md, and the windows in docs/limits.md, are what npm run docs writes', () => {
     assert.equal(readFileSync(join(ROOT, 'docs/errors.md'), 'utf8'), errorsPage())
+    assert.equal(readFileSync(join(ROOT, 'docs/limits.md'), 'utf8'), limitsPage())
   })
 
   test('the picture of docs/state-machine.md is what npm run docs draws', () => {
