@@ -38,7 +38,7 @@ export interface Run {
 
 /** Rarely enough that asking is no part of what is measured. */
 const ASK_MS = 50
-const OFFPEAK = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
+export const OFFPEAK = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 export class Bench implements AsyncDisposable {
   readonly folder = mkdtempSync(join(tmpdir(), 'offpeak-bench-'))

@@ -128,13 +128,6 @@ export async function recordOfLine(
   return recordText(sealed, head, response, Buffer.from('}'))
 }
 
-/** Whether the line has ended, or does not exist. */
-export async function hasEnded(ports: ReadPorts, batch_id: string, line: number): Promise<boolean> {
-  const chunk = await readChunkOfLine(ports.db, batch_id, line)
-  if (!chunk || chunk.state === 'sealed') return true
-  return chunk.completed + chunk.failed > 0 && (await findLine(ports, chunk, line)) !== undefined
-}
-
 /** The record of a line of the chunk that has not ended; undefined where there is no such line. */
 export async function readPendingRecord(
   ports: ReadPorts,

@@ -75,8 +75,14 @@ export function base32(line: number): string {
   return digits
 }
 
+/** The address of a line: its batch, and its number in the input file, from 1. */
+export interface LinePlace {
+  batchId: string
+  line: number
+}
+
 /** The batch and line of a request ID, or null when it is not the ID of a line. */
-export function parseLineRequestId(id: string): { batchId: string; line: number } | null {
+export function parseLineRequestId(id: string): LinePlace | null {
   const start = ID_PREFIXES.request.length
   if (!id.startsWith(ID_PREFIXES.request) || id.length !== start + ULID_LENGTH + LINE_DIGITS) return null
   if (!isBase32(id, start)) return null

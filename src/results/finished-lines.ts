@@ -6,7 +6,7 @@ import { ApiError } from '../domain/errors.ts'
 import { byteLines } from '../jsonl/byte-lines.ts'
 import { lineNumbers, placesInChunk, selectLines } from '../jsonl/chunk-lines.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { firstUnsealed, readChunkOfLine, startOf, stretchesOf } from '../store/chunks.ts'
+import { firstUnsealed, readChunkOfLine, readChunksOfLines, startOf, stretchesOf } from '../store/chunks.ts'
 import { readExpiries, readVisibleResults } from '../store/files.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
@@ -122,6 +122,8 @@ interface PageOrder {
   part: ResultPart
   /** Whether the page ends before the first unfinished line, so that consecutive pages do not overlap. */
   contiguous: boolean
+  /** The only lines of the page, in ascending order; all, by default. */
+  only?: ReadonlySet<number> | undefined
   /** The parts whose lines are omitted if their file is deleted; any, by default. */
   gone?: readonly ResultPart[]
 }
@@ -153,13 +155,15 @@ export async function readFinished(
   batch_id: string,
   order: PageOrder,
 ): Promise<FinishedPage> {
+  const { only } = order
   // This is read first, so that lines that finish meanwhile are found below and not missed.
-  const through = await completeThrough(ports, batch_id)
+  const through = only ? order.after : await completeThrough(ports, batch_id)
   const last = order.contiguous ? through : Number.POSITIVE_INFINITY
   const lines: Found[] = []
   let bytes = 0
   let at = order.after
-  for await (const found of finishedAfter(ports, batch_id, order, last)) {
+  const all = only ? finishedAmong(ports, batch_id, only) : finishedAfter(ports, batch_id, order, last)
+  for await (const found of all) {
     if (lines.length === order.limit || (lines.length > 0 && bytes >= PAGE_BYTES_MAX))
       return { text: textOf(ports, lines), hasMore: true, nextAfter: at }
     lines.push(found)
@@ -218,6 +222,20 @@ async function* finishedAfter(
       if (span && line > after && line <= last && (part === 'all' || part === own))
         yield { chunk, line, span }
     }
+  }
+}
+
+async function* finishedAmong(
+  ports: ReadPorts,
+  batch_id: string,
+  only: ReadonlySet<number>,
+): AsyncGenerator<Found> {
+  const places = Array.from(only, (line) => ({ batchId: batch_id, line }))
+  const chunks = await readChunksOfLines(ports.db, places)
+  for (const chunk of new Map(chunks.map((one) => [one?.idx, one])).values()) {
+    if (!chunk || chunk.completed + chunk.failed === 0) continue
+    for (const { line, result: span } of await finishedLines(ports, chunk))
+      if (span && only.has(line)) yield { chunk, line, span }
   }
 }
 

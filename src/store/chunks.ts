@@ -2,7 +2,7 @@
 import { sql, type UpdateObject } from 'kysely'
 import type { ChunkSpan } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
-import { LINE_NUMBER_MAX, lineRequestId, parseLineRequestId } from '../domain/ids.ts'
+import { LINE_NUMBER_MAX, type LinePlace, lineRequestId, parseLineRequestId } from '../domain/ids.ts'
 import { isStorable } from '../domain/text.ts'
 import { lineNumbers } from '../jsonl/chunk-lines.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
@@ -247,6 +247,28 @@ export async function readChunkOfLine(
   if (!last || last.stretch_line === 0) return last
   const stretch = await before.where('first_line', '>=', last.stretch_line).execute()
   return stretch.find((chunk) => lineNumbers(chunk)?.includes(line)) ?? last
+}
+
+/** The chunks that hold these lines, in their order, by one statement unless chunks share a stretch. */
+export async function readChunksOfLines(
+  db: Reader,
+  places: readonly LinePlace[],
+): Promise<(ChunkRow | undefined)[]> {
+  if (places.length === 0) return []
+  const values = places.map(({ batchId, line }) => sql`(${batchId}, CAST(${line} AS bigint))`)
+  const { rows } = await sql<ChunkRow>`
+    WITH places(batch_id, line) AS (VALUES ${sql.join(values)})
+    SELECT * FROM chunks WHERE (batch_id, first_line) IN (
+      SELECT batch_id, (SELECT max(first_line) FROM chunks WHERE batch_id = places.batch_id AND first_line <= line)
+      FROM places)
+    ORDER BY first_line`.execute(db)
+  const byBatch = Map.groupBy(rows, ({ batch_id }) => batch_id)
+  return await Promise.all(
+    places.map(async ({ batchId, line }) => {
+      const last = byBatch.get(batchId)?.findLast(({ first_line }) => first_line <= line)
+      return last && last.stretch_line !== 0 ? await readChunkOfLine(db, batchId, line) : last
+    }),
+  )
 }
 
 /** The first line of the chunk, or of its stretch. */

@@ -126,12 +126,19 @@ export const ResultsQuery = Type.Object({
     ),
   ),
   limit: Type.Optional(between(1, RESULTS_LIMIT_MAX, 'How many lines at most.', 1000)),
+  lines: Type.Optional(
+    Type.String({
+      pattern: '^\\d{1,9}(,\\d{1,9}){0,999}$',
+      description:
+        'Only these lines of the input file, as far as they are finished: up to 1,000 numbers, such as `3,8,9`. Takes no `after`, `part` or `contiguous`.',
+    }),
+  ),
   format: Type.Optional(
     oneOf(
       ['jsonl', 'csv', 'parquet'],
       '`csv` and `parquet`: all finished lines as one table, with a column for each property of the JSON schema ' +
         'that the first request asks answers to follow; without one, a column `answer`. Takes no `after`, `limit`, ' +
-        '`part` or `contiguous`.',
+        '`lines`, `part` or `contiguous`.',
       'jsonl',
     ),
   ),

@@ -65,8 +65,13 @@ test('what is finished of a running batch can be read, and read on until it has 
   const next = await page(service, id, `?limit=2&after=${two.next_after}`)
   assert.deepEqual([next.ids, next.has_more], [['d', 'e'], false])
 
+  // Single lines, as far as they are finished.
+  assert.deepEqual((await page(service, id, '?lines=4,3,1,99')).ids, ['a', 'd'])
+  assert.deepEqual((await page(service, id, '?lines=3')).ids, [])
+
   for (const answer of held) answer()
   await service.ended(id)
+  assert.deepEqual((await page(service, id, '?lines=4,3')).ids, ['c', 'd'])
   const rest = await page(service, id, `?after=${first.next_after}&contiguous=true`)
   assert.deepEqual(rest, { ids: ['c', 'd', 'e'], next_after: 5, has_more: false, status: 'completed' })
   assert.deepEqual(await page(service, id, '?after=5'), { ...rest, ids: [] })
@@ -193,7 +198,15 @@ test('the lines are the bytes that the files hold, and only the own project may 
   assert.equal(await read('error'), await service.content(batch.error_file_id))
   const missing = await service.request('GET', '/v1/batches/batch_00000000000000000000000000/results')
   assert.equal(missing.status, 404)
-  for (const query of ['?limit=0', '?after=-1', '?part=both', '?limit=10001', '?contiguous=yes'])
+  for (const query of [
+    '?limit=0',
+    '?after=-1',
+    '?part=both',
+    '?limit=10001',
+    '?contiguous=yes',
+    '?lines=1,',
+    '?lines=1&after=1',
+  ])
     assert.equal((await service.request('GET', `/v1/batches/${batch.id}/results${query}`)).status, 400, query)
 })
 

@@ -147,11 +147,9 @@ export class FakeSingleRequests implements AsyncDisposable {
   }
 
   #page({ searchParams }: URL): string {
-    const lines = this.made.slice(Number(searchParams.get('after'))).filter(hasEnded)
-    return lines
-      .slice(0, Number(searchParams.get('limit')))
-      .map((line) => `${resultLine(line)}\n`)
-      .join('')
+    const wanted = searchParams.get('lines')?.split(',').map(Number) ?? []
+    const lines = this.made.filter((one, i) => wanted.includes(i + 1) && hasEnded(one))
+    return lines.map((line) => `${resultLine(line)}\n`).join('')
   }
 }
 

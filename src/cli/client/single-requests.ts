@@ -12,7 +12,6 @@ import { Names, type Span } from '../../jsonl/json-scan.ts'
 import { Interrupted } from '../terminal/failure.ts'
 import { ApiError, type Call, pathOf } from './client.ts'
 import type { Connection } from './connect.ts'
-import { GROWTH } from './watch-batch.ts'
 
 /** The end of a single request: the answer of the model, or an error. */
 export interface Ended {
@@ -23,14 +22,12 @@ export interface Ended {
 
 /** The limit of concurrent calls, beside the one that reads ended requests. */
 const CALLS_MAX = 64
-/** The intervals in ms between two polls, by the number of open requests: with many, every poll finds some. */
-const FEW = 4
-const LOOK_FEW_MS = 25
-const LOOK_MANY_MS = 60
+/** The bounds in ms of the interval between two polls, and its share of the time since a request has ended. */
+const LOOK_MS_MIN = 25
 const LOOK_MS_MAX = 1_000
-/** The largest gap, in lines of a batch, between requests that are read by one call. */
-const GAP_LINES_MAX = 16
-const PAGE_LINES_MAX = 1_000
+const LOOK_SHARE = 1 / 16
+/** The number of requests that are looked at by one call. */
+const LINES_MAX = 1_000
 
 const AnyRequest = Type.Object({ id: Type.String({ pattern: '^req_' }) })
 
@@ -101,15 +98,15 @@ export class SingleRequests {
     const { clock, signal } = this.#connection.watch
     this.#isWatching = true
     try {
-      for (let waitMs = LOOK_FEW_MS; this.#open.size > 0; ) {
+      for (let endedAt = clock.steady(); this.#open.size > 0; ) {
+        const waitMs = Math.max(LOOK_MS_MIN, Math.min(LOOK_MS_MAX, (clock.steady() - endedAt) * LOOK_SHARE))
         await sleep(clock, waitMs, signal)
         const [oldest = ''] = this.#open.keys()
         // The oldest request tells why it waits, or that it no longer exists.
         if (waitMs === LOOK_MS_MAX) this.#settle(oldest, await this.#read(oldest))
         const before = this.#open.size
         for (const page of pagesOf([...this.#open.keys()])) await this.#readPage(page)
-        const firstMs = this.#open.size > FEW ? LOOK_MANY_MS : LOOK_FEW_MS
-        waitMs = this.#open.size < before ? firstMs : Math.min(LOOK_MS_MAX, waitMs * GROWTH)
+        if (this.#open.size < before) endedAt = clock.steady()
       }
     } catch (error) {
       for (const { reject } of this.#open.values()) reject(error)
@@ -118,9 +115,9 @@ export class SingleRequests {
     this.#isWatching = false
   }
 
-  async #readPage({ batchId, after, limit }: Page): Promise<void> {
+  async #readPage([batchId, numbers]: Page): Promise<void> {
     const path = `${pathOf('batches', batchId)}/results`
-    const lines = (await this.#get({ path, query: { after, limit } })) ?? Buffer.alloc(0)
+    const lines = (await this.#get({ path, query: { lines: numbers.join(',') } })) ?? Buffer.alloc(0)
     for (let start = 0, end = 0; start < lines.length; start = end + 1) {
       end = lines.indexOf(LF, start)
       if (end === -1) break
@@ -154,24 +151,18 @@ export class SingleRequests {
   }
 }
 
-interface Page {
-  batchId: string
-  after: number
-  limit: number
-}
+type Page = [batchId: string, lines: number[]]
 
-/** The pages of results that contain single requests with these IDs. */
+/** The batches and lines of requests, up to LINES_MAX at a time. */
 function pagesOf(ids: readonly string[]): Page[] {
-  const pages: Page[] = []
-  // IDs sort by batch and line.
-  for (const id of ids.toSorted()) {
-    const { batchId = '', line = 0 } = parseLineRequestId(id) ?? {}
-    const last = pages.at(-1)
-    const limit = last?.batchId === batchId ? line - last.after : Number.POSITIVE_INFINITY
-    if (last && limit <= Math.min(last.limit + GAP_LINES_MAX, PAGE_LINES_MAX)) last.limit = limit
-    else pages.push({ batchId, after: line - 1, limit: 1 })
-  }
-  return pages
+  const places = ids.flatMap((id) => parseLineRequestId(id) ?? [])
+  return [...Map.groupBy(places, ({ batchId }) => batchId)].flatMap(([batchId, own]) => {
+    const lines = own.map(({ line }) => line)
+    return Array.from(
+      { length: Math.ceil(lines.length / LINES_MAX) },
+      (_, i): Page => [batchId, lines.slice(i * LINES_MAX, (i + 1) * LINES_MAX)],
+    )
+  })
 }
 
 // Result lines and audit records as bytes: an answer is handed on as the model server wrote it.

@@ -2,8 +2,9 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { type ClientRequest, createServer, get } from 'node:http'
 import { type TestContext, test } from 'node:test'
+import { testClock } from '../../../test/fakes/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { type HeavyRead, HeavyReads } from './long-calls.ts'
+import { type HeavyRead, HeavyReads, together, WaitingCalls } from './long-calls.ts'
 
 type Pieces = (read: HeavyRead, work: () => Promise<void>, name: string) => AsyncIterable<Buffer>
 
@@ -154,4 +155,40 @@ test('while a read waits for what works elsewhere, others have its turn', async 
   server.end('a2')
   server.end('a1')
   await server.until(() => server.ended.length === 3)
+})
+
+test('calls that wait look at the same time, by one read, and each ends when its turn has come', async () => {
+  const clock = testClock()
+  const waiting = new WaitingCalls(clock)
+  const ended = new Set<string>()
+  const reads: string[] = []
+  const isOver = together(async (names: readonly string[]) => {
+    reads.push(names.join(''))
+    return names.map((name) => ended.has(name))
+  })
+  const over: string[] = []
+  const wait = (name: string, ms: number): Promise<void> => {
+    const call = { project_id: 'p', ms, signal: new AbortController().signal }
+    return waiting.wait(call, () => isOver(name)).then(() => void over.push(name))
+  }
+  const pass = async (ms: number): Promise<void> => {
+    for (let passed = 0; passed < ms; passed += 2) await clock.advance(2)
+  }
+  const calls = [wait('a', 60_000)]
+  await pass(4_000)
+  assert.ok(reads.length < 80, `${reads.length} reads`)
+  calls.push(wait('b', 60_000), wait('c', 1_000))
+  await pass(100)
+  assert.ok(reads.includes('bc'), reads.join())
+  // A call that has just come shortens the interval for all.
+  const since = reads.slice(reads.indexOf('bc') + 1)
+  assert.ok(since.length >= 5 && since.every((names) => names.length === 3), since.join())
+  ended.add('a')
+  await pass(20)
+  assert.deepEqual(over, ['a'])
+  await pass(1_000)
+  assert.deepEqual(over, ['a', 'c'])
+  waiting.stop()
+  await Promise.all(calls)
+  assert.deepEqual(over, ['a', 'c', 'b'])
 })

@@ -3,7 +3,7 @@
 import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { type Clock, sleep } from '../../domain/clock.ts'
+import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { type QuotaName, quotaExceeded } from '../../domain/plan.ts'
 import { ProjectQueue, type QueueBounds, QueueFull, SharedSlots } from '../../domain/project-queue.ts'
@@ -47,16 +47,18 @@ export async function untilDisconnected<T>(
   }
 }
 
-// A call may wait for the validation of a file, or for the end of a batch. Whatever process brings it about, the database
-// has it; so calls poll, and keep neither a transaction nor a connection in between. The number of waiting calls is
-// limited; a call above the limit does not wait.
+// A call may wait for the validation of a file, or for the end of a batch or of a line. Whatever process brings it about,
+// the database has it; so calls poll, all at the same time, and keep neither a transaction nor a connection in between.
+// The number of waiting calls is limited; a call above the limit does not wait.
 
 const WAITING_MAX = 512
 const WAITING_PER_PROJECT_MAX = 64
-/** The bounds in ms, and the share of the time waited, of the interval between two polls. */
+/** The bounds in ms, and the share of the time that the last call has waited, of the interval between two polls. */
 const POLL_MS_MIN = 5
 const POLL_MS_MAX = 1_000
-const POLL_SHARE = 1 / 4
+const POLL_SHARE = 1 / 16
+/** The time in ms by which each waiting call lengthens the shortest interval. */
+const POLL_MS_EACH = 1 / 4
 
 interface Wait {
   project_id: string
@@ -69,6 +71,9 @@ export class WaitingCalls {
   readonly #clock: Clock
   readonly #stopped = new AbortController()
   readonly #slots = new SharedSlots(WAITING_MAX)
+  #waiting = 0
+  /** The next poll of all waiting calls: its time by the steady clock. */
+  #next: (PromiseWithResolvers<void> & { at: number; cancel: () => void }) | null = null
 
   constructor(clock: Clock) {
     this.#clock = clock
@@ -87,17 +92,56 @@ export class WaitingCalls {
   }
 
   async #poll(ms: number, signal: AbortSignal, isOver: () => Promise<boolean>): Promise<void> {
-    const begin = this.#clock.now()
-    while (!signal.aborted && !(await isOver())) {
-      const waitedMs = this.#clock.now() - begin
-      if (waitedMs >= ms) return
-      const pauseMs = Math.min(Math.max(waitedMs * POLL_SHARE, POLL_MS_MIN), POLL_MS_MAX, ms - waitedMs)
-      await sleep(this.#clock, pauseMs, signal)
+    const begin = this.#clock.steady()
+    const aborted = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()))
+    this.#waiting++
+    try {
+      while (!signal.aborted && !(await isOver())) {
+        const waitedMs = this.#clock.steady() - begin
+        if (waitedMs >= ms) return
+        const leastMs = POLL_MS_MIN + this.#waiting * POLL_MS_EACH
+        const pauseMs = Math.min(Math.max(waitedMs * POLL_SHARE, leastMs), POLL_MS_MAX, ms - waitedMs)
+        await Promise.race([this.#pollIn(pauseMs), aborted])
+      }
+    } finally {
+      this.#waiting--
     }
+  }
+
+  /** Resolves at the next poll, within `pauseMs`. */
+  #pollIn(pauseMs: number): Promise<void> {
+    const at = this.#clock.steady() + pauseMs
+    const next = this.#next ?? { ...Promise.withResolvers<void>(), at: Number.POSITIVE_INFINITY, cancel() {} }
+    this.#next = next
+    if (at < next.at) {
+      next.cancel()
+      next.at = at
+      next.cancel = this.#clock.after(pauseMs, () => {
+        this.#next = null
+        next.resolve()
+      })
+    }
+    return next.promise
   }
 
   stop(): void {
     this.#stopped.abort()
+  }
+}
+
+/** Makes a function that reads a value; what is read in one turn of the event loop is read by one call of `read`. */
+export function together<K, V>(read: (keys: readonly K[]) => Promise<readonly V[]>): (key: K) => Promise<V> {
+  let keys: K[] = []
+  let reading: Promise<readonly V[]> | null = null
+  return async (key) => {
+    const at = keys.push(key) - 1
+    reading ??= new Promise<void>((resolve) => setImmediate(resolve)).then(() => {
+      const all = keys
+      keys = []
+      reading = null
+      return read(all)
+    })
+    return (await reading)[at]!
   }
 }
 

@@ -38,10 +38,13 @@ export function batchResultsRoute(app: App, { store, sealed, clock, reads }: Rou
     query: ResultsQuery.properties,
     async handler(request, { project_id, session_expires }, reply) {
       const { format = 'jsonl', spreadsheet = 'false', ...paging } = request.query
-      const { after = 0, limit = LIMIT_DEFAULT, part = 'all', contiguous = 'false' } = paging
+      const { after = 0, limit = LIMIT_DEFAULT, part = 'all', contiguous = 'false', lines } = paging
       const [param] = Object.keys(paging)
       if (format !== 'jsonl' && param !== undefined)
         throw invalidParam(param, `\`${param}\` pages JSONL; a table is read as a whole.`)
+      const other = Object.keys(paging).find((name) => !['lines', 'limit'].includes(name))
+      if (lines !== undefined && other !== undefined)
+        throw invalidParam(other, `\`${other}\` pages all lines; with \`lines\` there are no others.`)
       const read = await reads.open(project_id, reply.raw)
       const ports = { db: store.read, sealed, now: clock.now() }
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
@@ -58,10 +61,18 @@ export function batchResultsRoute(app: App, { store, sealed, clock, reads }: Rou
         const table = readResultsTable({ ...ports, checks }, batch, order, read)
         return reply.type(TABLE_TYPES[format]).send(read.stream(table))
       }
-      const order = { after, limit, part, contiguous: contiguous === 'true' }
+      const only =
+        lines &&
+        new Set(
+          lines
+            .split(',')
+            .map(Number)
+            .sort((a, b) => a - b),
+        )
+      const order = { after, limit, part, contiguous: contiguous === 'true', only: only || undefined }
       const page = await read.turn(() => readFinished(ports, batch.id, order))
       // Results that a person sees in the console do not count as fetched.
-      if ((isEnded || order.contiguous) && session_expires === null)
+      if ((isEnded || order.contiguous) && !only && session_expires === null)
         sent({ part, unit: 'lines', range: [after, isEnded && !page.hasMore ? TO_END : page.nextAfter] })
       reply.headers({
         'x-next-after': page.nextAfter,

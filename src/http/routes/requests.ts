@@ -2,15 +2,15 @@
 import type { FastifyReply } from 'fastify'
 import { Type } from 'typebox'
 import { parsePosition, positionText, readAuditLog, START } from '../../audit/export-records.ts'
-import { hasEnded, type LineRecordText, readLineRecord, readPendingRecord } from '../../audit/read-line.ts'
+import { type LineRecordText, readLineRecord, readPendingRecord } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
-import { parseLineRequestId } from '../../domain/ids.ts'
+import { type LinePlace, parseLineRequestId } from '../../domain/ids.ts'
 import { cancelLine } from '../../lifecycle/batch.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
-import type { ReadPorts } from '../../results/finished-lines.ts'
+import { findLine } from '../../results/finished-lines.ts'
 import { listHttpRequests } from '../../store/calls.ts'
-import { readChunkOfLine } from '../../store/chunks.ts'
+import { readChunkOfLine, readChunksOfLines } from '../../store/chunks.ts'
 import { type Identity, identitiesAmong } from '../../store/projects.ts'
 import { readOwn, readRow } from '../../store/rows.ts'
 import type { AnonymousRequestRow, BatchRow, HttpRequestRow } from '../../store/schema.ts'
@@ -18,7 +18,7 @@ import { HttpRequestRecord, LineRecord, RequestRecord } from '../../wire/request
 import { between, listOf, maybeText, PageQuery, time } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
 import { EVERY_PROJECT, projectsOf, readPage } from '../object-routes.ts'
-import { untilDisconnected, WaitingCalls } from '../response/long-calls.ts'
+import { together, untilDisconnected, WaitingCalls } from '../response/long-calls.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { waitMs } from './create-batch.ts'
 
@@ -90,7 +90,21 @@ export function requestRoutes(app: App, deps: RouteDependencies): void {
   const lines = lineReader(deps)
   const waiting = new WaitingCalls(clock)
   app.addHook('preClose', async () => waiting.stop())
-  const ports = (): ReadPorts => ({ db: store.read, sealed, now: clock.now() })
+  const chunkOf = together((places: readonly LinePlace[]) => readChunksOfLines(store.read, places))
+
+  /** Makes a function that reads whether a line has ended, or does not exist. */
+  function ending(place: LinePlace): () => Promise<boolean> {
+    let seen: number | null = null
+    return async () => {
+      const chunk = await chunkOf(place)
+      if (!chunk || chunk.state === 'sealed') return true
+      if (chunk.completed + chunk.failed === 0 || chunk.commit_seq === seen) return false
+      seen = chunk.commit_seq
+      const ports = { db: store.read, sealed, now: clock.now() }
+      return (await findLine(ports, chunk, place.line)) !== undefined
+    }
+  }
+
   route(app, 'GET /v1/requests', {
     access: ['batches:read', 'requests:read'],
     operation: 'listRequests',
@@ -209,9 +223,7 @@ export function requestRoutes(app: App, deps: RouteDependencies): void {
       const { project_id } = caller
       const ms = request.query.wait === undefined ? 0 : waitMs(request.query.wait)
       if (ms > 0 && (await readOwn(store.read, 'batches', project_id, line.batchId)))
-        await untilDisconnected(request, (signal) =>
-          waiting.wait({ project_id, ms, signal }, () => hasEnded(ports(), line.batchId, line.line)),
-        )
+        await untilDisconnected(request, (signal) => waiting.wait({ project_id, ms, signal }, ending(line)))
       return await sendLine(caller, id, reply)
     },
   })
