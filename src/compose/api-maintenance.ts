@@ -1,13 +1,17 @@
 // Maintenance by an API process while no worker runs: it ends batches whose window has closed, that were cancelled or
 // whose input was deleted, and deletes expired data. It uses the same leases as workers, so no work is done twice if a
 // worker starts meanwhile. It also reports since when no worker has been running.
-import { restoreStored } from '../dispatch/tries.ts'
+import { ResponseMemory } from '../backends/response-memory.ts'
+import { restoreStored } from '../dispatch/gates/retries.ts'
+import type { Run } from '../dispatch/run.ts'
 import type { AuditLog } from '../domain/audit-log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import { planBatch } from '../intake/plan.ts'
 import type { FinishRules } from '../lifecycle/batch.ts'
 import { ClockSetBack, runMaintenance } from '../maintenance/maintenance.ts'
+import { BLOB_FRESH_MS } from '../maintenance/sweep.ts'
+import { type Recorded, Recorder } from '../results/recorder.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import { hasWorker } from '../store/workers.ts'
@@ -50,9 +54,21 @@ export class ApiMaintenance {
     const { clock } = options.store
     this.#workerSeen = clock.now()
     this.#leases = new Leases({ store: options.store, clock, sessionId: options.sessionId })
+    const turn = {
+      push: (change: Recorded<Run>): void => {
+        if (change.kind === 'committed') for (const batch of change.ended) options.onEnded(batch)
+        if (change.kind === 'closed' && change.how === 'lost') this.#leases.suspect()
+      },
+    }
+    const memory = {
+      answers: new ResponseMemory(0),
+      flushIntervalMs: INTERVAL_MS,
+      blobFreshMs: BLOB_FRESH_MS,
+    }
     this.#endingBatches = new EndingBatches({
       ...options,
       clock,
+      recorder: new Recorder<Run>({ ...options, ...memory, clock, turn }),
       reader: new ChunkReader({ ...options, clock }),
       leases: this.#leases,
       plan: (task, signal) => planBatch({ ...options, clock }, task, signal),

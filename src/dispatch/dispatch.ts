@@ -22,18 +22,16 @@ import { LimitGate } from './gates/limits/limit-gate.ts'
 import { ReservedFunds } from './gates/limits/reserved-funds.ts'
 import { Pauses } from './gates/pauses.ts'
 import type { AnswerChecks } from './gates/reasks.ts'
-import { COMMITTED, FOLLOWING, REMOTE } from './line-state.ts'
+import { type RetryPolicy, storedTries } from './gates/retries.ts'
+import { COMMITTED, FOLLOWING, REMOTE, type RunFacts, type Wait, waitOf } from './line-state.ts'
 import { Lines } from './lines.ts'
 import type { PromptLearner } from './prompt-learner.ts'
-import type { RetryPolicy } from './retry-policy.ts'
 import type { Run, RunStop } from './run.ts'
 import { RemoteExecutor } from './senders/batch-apis/executor.ts'
 import { Lane } from './senders/lane.ts'
 import { NO_SPILL, Route, type Spill } from './senders/routes.ts'
 import { Sender } from './senders/sender.ts'
 import type { Observer, Upstream } from './senders/upstream.ts'
-import { type RunFacts, type Wait, waitOf } from './step.ts'
-import { storedTries } from './tries.ts'
 import type { Change, Turn, TurnEnd } from './turn.ts'
 
 /** How long lines in flight may take after the input of their batch was deleted, which is destroyed after them. */
@@ -43,7 +41,6 @@ const BEGUN_MS = 50
 const BEGUN_AGAIN_MS = 1_000
 /** How often at most chunks that wait for a limit are woken because a chunk has released its reservation. */
 const RELEASED_MS = 1_000
-/** How often runs are looked for that may be parked to make room. */
 const MAKE_ROOM_MS = 250
 /** How long a chunk whose models are unavailable stays parked, at least; with jitter. */
 const BLOCKED_MS = 1_500
@@ -174,7 +171,6 @@ export class Dispatch {
     turn.touch(run)
   }
 
-  /** Applies a value of the turn's list. */
   apply(change: Exclude<Change, { kind: 'ready' }>): void {
     if (change.kind === 'committed') {
       if (this.#funds.isLow || this.limits.isAwaited) this.#recheckLimits()
@@ -346,7 +342,6 @@ export class Dispatch {
 
   // How leases end.
 
-  /** Parks a run of which all lines wait for the same. */
   #parkIfWaiting(run: Run, facts: Partial<RunFacts> = {}): void {
     // A run that is being opened may have changed already; what is to be resumed of it is found first.
     if (!run.isIdle || this.runs.get(run.key) !== run) return

@@ -1,5 +1,6 @@
-// The states of a line of a leased chunk, and the legal transitions between them. A run (run.ts) keeps one of them for
-// each of its lines and changes it by `move` alone. docs/state-machine.md shows them as a table.
+// The states of a line of a leased chunk, the legal transitions between them, and the one decision: what a line becomes that
+// waits, and what a run waits for of which nothing is under way. All of it is pure: a run (run.ts) keeps a state for each
+// of its lines, lines.ts moves them, and dispatch.ts parks runs. docs/state-machine.md shows the transitions as a table.
 
 export const LINE_STATES = [
   /** Waits for a check of the limits; every line begins here. */
@@ -75,4 +76,80 @@ export class IllegalTransition extends Error {
     super(`${line} cannot become ${LINE_STATES[to]} from ${LINE_STATES[from]}: ${cause}`)
     this.name = 'IllegalTransition'
   }
+}
+
+/** A reason to keep lines back: each is a file in gates/. */
+export interface Gate<Run> {
+  /** The state of a line that it keeps back. */
+  readonly state: LineState
+  /** When the line may go on (Unix ms), infinity where that is not known; null: now. */
+  until(run: Run, position: number, now: number): number | null
+  /** Has a line that is kept back placed again. Absent: all lines of its run are placed when anything changes. */
+  keep?(run: Run, position: number): void
+}
+
+/**
+ * The next state of a line that waits, or has waited. `FINISHED`: it ends with the answer that it has. `lane`: that of its
+ * model; `gates`: in the order in which they count.
+ */
+export function next<Run extends { mayStandIn: (position: number) => boolean }>(
+  run: Run,
+  position: number,
+  lane: { prefersServers: (run: Run, position: number, now: number) => boolean },
+  gates: readonly Gate<Run>[],
+  now: number,
+): LineState {
+  let to: LineState | null = null
+  for (let i = 0; i < gates.length && to === null; i++)
+    if (gates[i]!.until(run, position, now) !== null) to = gates[i]!.state
+  to ??= lane.prefersServers(run, position, now) ? UNSENT : UNSUBMITTED
+  return to === UNSENT || to === RETRYING || !run.mayStandIn(position) ? to : FINISHED
+}
+
+/** The reason for which a run is parked; stored with its chunk. */
+export type Wait = 'requeued' | 'remote_batch' | 'paused' | 'usage_limit' | 'model_unavailable'
+
+/** The facts about a run beside the states of its lines. */
+export interface RunFacts {
+  isPaused: boolean
+  /** Whether its lines that follow others follow lines of its own. */
+  followsItself: boolean
+  /** Whether its limits were just checked, and nothing that is not committed yet may make room. */
+  isChecked: boolean
+  /** Whether nothing can be sent for any of its models, for a while. */
+  isBlocked: boolean
+}
+
+interface LineCounts {
+  count(state: LineState): number
+  readonly unfinished: number
+}
+
+interface RunState extends LineCounts {
+  readonly isIdle: boolean
+  readonly isParking: boolean
+  readonly isClosed: boolean
+  readonly stopped: string | null
+}
+
+/** Whether all unfinished lines of the run are kept back, or wait for what a batch API has. */
+export function isKeptBack(run: LineCounts): boolean {
+  const kept = run.count(UNFUNDED) + run.count(PAUSED) + run.count(REMOTE) + run.count(FOLLOWING)
+  return kept === run.unfinished
+}
+
+/** The reason to park a run of which nothing is under way; null: it goes on. */
+export function waitOf(run: RunState, facts: RunFacts): Wait | null {
+  const { unfinished, stopped } = run
+  if (unfinished === 0 || !run.isIdle || run.isParking || run.isClosed || stopped === 'lost') return null
+  if (stopped === 'drained') return 'requeued'
+  const [unfunded, paused, remote] = [run.count(UNFUNDED), run.count(PAUSED), run.count(REMOTE)]
+  // Also of a run that has stopped: what a batch API has is collected by the next claim.
+  if (remote > 0 && unfunded === 0 && isKeptBack(run) && (run.count(FOLLOWING) === 0 || facts.followsItself))
+    return 'remote_batch'
+  if (stopped !== null) return null
+  if (paused + (facts.isPaused ? unfunded : 0) === unfinished) return 'paused'
+  if (facts.isChecked && unfunded > 0 && isKeptBack(run)) return 'usage_limit'
+  const isSendable = unfunded + paused + remote + run.count(SEARCHING) === 0
+  return facts.isBlocked && isSendable ? 'model_unavailable' : null
 }

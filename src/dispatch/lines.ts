@@ -1,4 +1,4 @@
-// Moves the lines of runs: places those that wait where the decision says (step.ts), begins to send them, and ends them. The
+// Moves the lines of runs: places those that wait where the decision says (line-state.ts), begins to send them, and ends them. The
 // state of a line is in its run; whatever follows from a transition is done here.
 import type { BackendResult } from '../backends/backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
@@ -24,13 +24,23 @@ import { Duplicates, isOwn } from './gates/duplicates.ts'
 import type { EarlierAnswers } from './gates/earlier-answers.ts'
 import type { ReservedFunds } from './gates/limits/reserved-funds.ts'
 import { type AnswerChecks, type CheckedAnswer, type Examined, type Fault, Reasks } from './gates/reasks.ts'
-import { Retries } from './gates/retries.ts'
+import {
+  ANSWERED,
+  addAttempt,
+  attemptOf,
+  countMiss,
+  ParkedTries,
+  Retries,
+  type RetryPolicy,
+} from './gates/retries.ts'
 import {
   FINISHED,
   FOLLOWING,
+  type Gate,
   IllegalTransition,
   IN_FLIGHT,
   type LineState,
+  next,
   PAUSED,
   REMOTE,
   RETRYING,
@@ -40,29 +50,10 @@ import {
   UNSUBMITTED,
 } from './line-state.ts'
 import type { PromptLearner } from './prompt-learner.ts'
-import {
-  type Blame,
-  backoffMs,
-  countMiss,
-  isExhausted,
-  type MissedResult,
-  type RetryPolicy,
-} from './retry-policy.ts'
 import { CANCELLED, LAST, type LineTries, type Run, type RunStop, SEARCHED } from './run.ts'
 import { type Entry, inPromptOrder } from './senders/batch-lines.ts'
 import type { Lane } from './senders/lane.ts'
-import type { Observer } from './senders/upstream.ts'
-import { type Gate, mayStandIn, next } from './step.ts'
-import {
-  ANSWERED,
-  addAttempt,
-  attemptOf,
-  type EndedAttempt,
-  ensureTries,
-  exhausted,
-  LikelyRejections,
-  ParkedTries,
-} from './tries.ts'
+import type { Blame, EndedAttempt, MissedResult, Observer } from './senders/upstream.ts'
 import type { Turn } from './turn.ts'
 
 /** Not in flight, not at a batch API, and not finished. */
@@ -81,7 +72,7 @@ export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
   lanes: ReadonlyMap<string, Lane>
   turn: Turn
   funds: ReservedFunds
-  pauses: Gate
+  pauses: Gate<Run>
   learner?: Pick<PromptLearner, 'ended'> | undefined
   /** Answers of identical lines that other workers have; without it, those of this worker alone are shared. */
   earlier?: Pick<EarlierAnswers, 'firstOf' | 'find'> | undefined
@@ -94,19 +85,18 @@ export class Lines {
   readonly #options: LinesOptions
   readonly duplicates: Duplicates
   readonly parked = new ParkedTries()
-  readonly #rejections = new LikelyRejections()
   readonly #reasks: Reasks
   /** Each model as it was configured last: what was in flight when it was removed still has a price. */
   readonly #known: Map<string, Model>
   /** Gates in the order in which they count. */
-  readonly #gates: readonly Gate[]
+  readonly #gates: readonly Gate<Run>[]
   readonly #retries: Retries
 
   constructor(options: LinesOptions) {
     this.#options = options
     this.#known = new Map(options.models)
-    const { clock, turn, answers: memory, pauses, funds, checks } = options
-    this.#retries = new Retries(clock, turn)
+    const { turn, answers: memory, pauses, funds, checks } = options
+    this.#retries = new Retries(options)
     this.#gates = [pauses, funds, this.#retries]
     this.duplicates = new Duplicates(memory)
     this.#reasks = new Reasks({ checks, memory, turn })
@@ -397,7 +387,7 @@ export class Lines {
       return 0
     }
     const tries = run.triesOf(position)
-    if (tries) this.#rejections.onAnswered(tries, attempt.upstream)
+    if (tries) this.#retries.rejections.onAnswered(tries, attempt.upstream)
     const isUnexamined = run.reask === null || attempt.remote_batch !== undefined || run.is(position, LAST)
     if (isUnexamined || !run.mayMove) return this.#end(run, position, result, attempt)
     const { name, tier, price } = attempt.upstream
@@ -432,12 +422,10 @@ export class Lines {
    * lines that are asked again have too many bytes of answers already.
    */
   #askAgain({ run, position, answered: { body, answer }, by, attempt }: CheckedAnswer, fault: Fault): void {
-    const { upstream, at, now } = attempt
     const { answers } = this.#options
     const earlier = this.#earlierThan(run, position)
     const to = run.recorded(position)
-    const tries = ensureTries(run, position)
-    addAttempt(tries, { ...attemptOf(upstream, ANSWERED, at, now), reason: fault.code })
+    const tries = addAttempt(run, position, attempt, ANSWERED, fault.code)
     const isRepair = run.reask?.mode === 'repair'
     const mayGo = !isRepair || isRepairable(fault.text, to.line.output_tokens_max)
     const messages = isRepair && mayGo ? repairMessages(fault.text, fault.message) : null
@@ -449,7 +437,7 @@ export class Lines {
     const held = { body: Buffer.from(body), bytes: isHeld ? bytes : 0 }
     tries.kept = { ...held, answer, by, earlier, spent, asked, messages }
     if (isHeld) this.place(run, position, `its answer is asked for again: ${fault.code}`)
-    else this.#standIn(run, position, now)
+    else this.#standIn(run, position, attempt.now)
   }
 
   #freeKept(tries: LineTries): void {
@@ -462,7 +450,6 @@ export class Lines {
     return this.#options.models.get(id) ?? this.#known.get(id)
   }
 
-  /** Usage of the answers before the next one. */
   #earlierThan(run: Run, position: number): Earlier {
     return run.triesOf(position)?.kept?.spent ?? NO_EARLIER
   }
@@ -471,7 +458,7 @@ export class Lines {
   #standIn(run: Run, position: number, now: number): boolean {
     const tries = run.triesOf(position)
     const kept = tries?.kept
-    if (!kept || !mayStandIn(run, position)) return false
+    if (!kept || !run.mayStandIn(position)) return false
     this.#record(run, position, kept, kept.by, now, tries, kept.earlier)
     return true
   }
@@ -500,14 +487,12 @@ export class Lines {
     by: Answerer = { upstream: attempt.upstream, model: this.#modelOf(run, position) },
     fault: Fault | null = null,
   ): number {
-    const { upstream, at, now } = attempt
     const tries = run.triesOf(position)
-    const last = attemptOf(upstream, ANSWERED, at, now, attempt.remote_batch)
-    if (fault) last.reason = fault.code
+    const last = attemptOf(attempt, ANSWERED, fault?.code)
     const attempts = tries
       ? { listed: [...tries.listed, last], omitted: tries.omitted }
       : { listed: [last], omitted: 0 }
-    return this.#record(run, position, result, by, now, attempts, this.#earlierThan(run, position))
+    return this.#record(run, position, result, by, attempt.now, attempts, this.#earlierThan(run, position))
   }
 
   /** Ends the line, and those that follow it, with an answer. */
@@ -536,7 +521,7 @@ export class Lines {
         earlier,
       )
       cost = cost_nanos
-      followers = this.duplicates.answered(run, position, result, cost)
+      if (run.batch.dedupe !== null) followers = this.duplicates.answered(run, position, result, cost)
       this.#finish(run, position, 'it was answered')
       funds.ended(run, position, { cost_nanos, tokens: usage.total_tokens, requests: 1 })
       if (isPromptReported) learner?.ended(line, usage.prompt_tokens)
@@ -562,17 +547,16 @@ export class Lines {
     result: Extract<BackendResult, { kind: 'refused' }>,
     attempt: EndedAttempt,
   ): void {
-    this.#addAttempt(run, position, result, attempt)
+    addAttempt(run, position, attempt, result)
     const details = result.param === undefined ? {} : { param: result.param }
     this.#failAll(run, position, wireError(result.code, result.message, details), attempt.now)
   }
 
   /** Has a line without an answer tried again, unless its attempts are exhausted or its run has stopped. */
   missed(run: Run, position: number, result: MissedResult, blame: Blame, attempt: EndedAttempt): void {
-    const { retry, random, observe } = this.#options
-    const { upstream, now, isAborted } = attempt
-    const tries = this.#addAttempt(run, position, result, attempt)
-    if (!isAborted) countMiss(tries.count, result, blame, upstream.circuit.answeredAt, now)
+    const { upstream, now } = attempt
+    const tries = addAttempt(run, position, attempt, result)
+    if (!attempt.isAborted) countMiss(tries.count, result, blame, upstream.circuit.answeredAt, now)
     const { stopped } = run
     if (stopped !== null && stopped !== 'lost' && this.#standIn(run, position, now)) return
     if (stopped === 'lost' || stopped === 'drained') {
@@ -583,26 +567,14 @@ export class Lines {
       this.#fail(run, position, wireError(stopped), now, 'its run has stopped')
       return
     }
-    const windowMs = run.batch.expires_at - run.batch.created
-    // A call for many lines says nothing about any of them.
-    const rejection = blame === 'line' ? this.#rejections.find(tries, upstream) : null
-    if (rejection !== null || isExhausted(retry, tries.count, result, now, windowMs)) {
-      this.#failAll(run, position, rejection ?? exhausted(tries, result), now)
+    const due = this.#retries.next(run, tries, result, blame, attempt)
+    if (typeof due !== 'number') {
+      this.#failAll(run, position, due, now)
       return
     }
-    if (result.kind === 'failed') tries.avoid = attempt.mayStay ? null : upstream
-    else if (result.isOverLimit) tries.avoid = upstream
-    observe?.retried(upstream)
-    const waitMs = backoffMs(retry, tries.count, result, attempt.draw ?? random(), windowMs)
-    if (result.kind === 'throttled') tries.count.throttledMs += waitMs
-    run.setDue(position, now + waitMs)
+    this.#options.observe?.retried(upstream)
+    run.setDue(position, due)
     this.place(run, position, 'its attempt missed', now)
-  }
-
-  #addAttempt(run: Run, position: number, result: BackendResult, attempt: EndedAttempt) {
-    const tries = ensureTries(run, position)
-    addAttempt(tries, attemptOf(attempt.upstream, result, attempt.at, attempt.now, attempt.remote_batch))
-    return tries
   }
 
   /**

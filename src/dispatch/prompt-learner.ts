@@ -20,7 +20,6 @@ export class PromptLearner {
     this.#models = models
   }
 
-  /** Adds the tokens of the line's prompt that a server reported. */
   ended({ known_model: model, prompt_bytes }: ChunkLine, prompt_tokens: number): void {
     if (model === null || prompt_bytes === null) return
     const tokens = learnedTokens(prompt_bytes, prompt_tokens)

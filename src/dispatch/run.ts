@@ -24,7 +24,6 @@ import {
   UNFUNDED,
   UNSENT,
 } from './line-state.ts'
-import type { TryCount } from './retry-policy.ts'
 import type { Upstream } from './senders/upstream.ts'
 
 /**
@@ -45,6 +44,20 @@ interface KeptAnswer extends Answered {
   asked: number
   /** Messages that go along with the next attempt; null: it has another seed. */
   messages: Buffer | null
+}
+
+/** How often a line missed an answer; gates/retries.ts counts. */
+export interface TryCount {
+  failures: number
+  /** Misses that were the line's own fault. */
+  own: number
+  throttles: number
+  /** Throttles, with a weight for those while others were answered. */
+  weightedThrottles: number
+  /** Time spent waiting because it was throttled. */
+  throttledMs: number
+  /** When the first failure since the upstream's last answer happened; Unix ms. */
+  firstFailureAt: number | null
 }
 
 export interface LineTries extends LineAttempts {
@@ -84,7 +97,6 @@ interface Paying {
   accounts: readonly string[]
 }
 
-/** The name of a chunk in a worker. */
 export function chunkKey(batch_id: string, idx: number): string {
   return `${batch_id} ${idx}`
 }
@@ -215,7 +227,6 @@ export class Run {
     return this.#states[position] === RETRYING && this.mayMove
   }
 
-  /** The name of a line in logs and errors. */
   nameOf(position: number): string {
     const { batch_id, idx } = this.claim
     return `line ${this.#lines[position]?.line} of chunk ${idx} of ${batch_id}`
@@ -223,7 +234,6 @@ export class Run {
 
   // What belongs to a line beside its state.
 
-  /** Whether a line is `SEARCHED`, `LAST` or `CANCELLED`. */
   is(position: number, flag: number): boolean {
     return (this.#flags[position]! & flag) !== 0
   }
@@ -252,7 +262,6 @@ export class Run {
     this.#days[position] = day ?? 0
   }
 
-  /** Whether limits allow it to be sent. */
   isAllowed(position: number): boolean {
     return !this.isLimited || this.is(position, ALLOWED)
   }
@@ -276,7 +285,6 @@ export class Run {
       if (tries && !this.isFinished(position)) yield [position, tries]
   }
 
-  /** When the line may be sent again (Unix ms). */
   dueOf(position: number): number {
     return this.#due?.[position] ?? 0
   }
@@ -284,6 +292,15 @@ export class Run {
   setDue(position: number, at: number): void {
     this.#due ??= new Float64Array(this.#lines.length)
     this.#due[position] = at
+  }
+
+  /**
+   * Whether the line, which is asked again, ends with the answer that it has rather than waiting for long, or without a
+   * reservation: it has cost something already.
+   */
+  mayStandIn(position: number): boolean {
+    // A line that was sent has a model; one without is not known any more, or the database rejects its results.
+    return this.#tries?.[position]?.kept != null && this.#lines[position]!.model !== null
   }
 
   // The run as a whole.

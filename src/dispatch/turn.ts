@@ -61,7 +61,6 @@ export class Turn {
     this.#changes = []
   }
 
-  /** Puts a run into the turn's list of which lines ended, or nothing may be under way any more. */
   touch(run: Run): void {
     if (!run.isTouched) {
       run.isTouched = true
@@ -70,7 +69,6 @@ export class Turn {
     this.schedule()
   }
 
-  /** Lines wait for a check of the limits. */
   checkLimits(): void {
     this.#checksLimits = true
     this.schedule()

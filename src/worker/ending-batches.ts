@@ -1,55 +1,52 @@
 // Ends the remaining lines of batches that are past their `expires_at`, cancelled, or without their input. These lines
 // are not sent, so this needs no model server, no reservation and no slot, and it goes before all other work. Chunks
-// are claimed under the same leases as others and committed by the same fenced transaction, several at a time. Each
-// worker stops the runs that it has open itself (worker.ts).
+// are claimed under the same leases as others, and recorded as others are. Each worker stops the runs that it has open
+// itself (dispatch.ts).
 import { FINISHED } from '../dispatch/line-state.ts'
 import type { Run } from '../dispatch/run.ts'
-import type { Observer } from '../dispatch/senders/upstream.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import { wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import { hasBlockingLimit } from '../ledger/counters.ts'
-import type { FinishRules } from '../lifecycle/batch.ts'
 import { noteExpired } from '../progress/waiting-reason.ts'
-import { type Committed, commitChunks, type RunCommit } from '../results/commit.ts'
 import { NO_ATTEMPTS } from '../results/line-record.ts'
 import { recordFailure } from '../results/record-line.ts'
-import { sealChunk } from '../results/seal.ts'
+import type { Recorder } from '../results/recorder.ts'
 import type { BatchInput } from '../store/batches.ts'
 import { claimClosable, claimPlan, listEnding } from '../store/chunk-claims.ts'
-import { parkChunk, rejectChunk, releaseChunk } from '../store/chunks.ts'
-import type { BatchRow, ChunkRow } from '../store/schema.ts'
-import { type Ports, StatementRejected } from '../store/store.ts'
+import { parkChunk, releaseChunk } from '../store/chunks.ts'
+import type { ChunkRow } from '../store/schema.ts'
+import type { Ports } from '../store/store.ts'
 import type { TaskHandler } from '../store/tasks.ts'
 import type { ChunkReader } from './claim/chunk-reader.ts'
 import { type Leases, Rounds } from './claim/leases.ts'
 import { runTask } from './task-runner.ts'
 
 const BATCHES_MAX = 100
-/** Chunks that are claimed and committed in one transaction: at most so many, and so many bytes of input. */
-const CHUNKS_PER_COMMIT_MAX = 16
-const BYTES_PER_COMMIT_MAX = 8 * 1024 * 1024
+/** Chunks that are claimed in one transaction, and the bytes of input from which on no further one is read with them. */
+const CHUNKS_AT_ONCE_MAX = 16
+const BYTES_AT_ONCE_MAX = 8 * 1024 * 1024
 /** How long a chunk or a plan waits after a failure of a store. */
 const RETRY_MS = 1_000
 
 interface EndingBatchesOptions extends Ports {
   reader: ChunkReader
-  rules: FinishRules
+  recorder: Pick<Recorder<Run>, 'track' | 'settle'>
   leases: Leases
   models: ReadonlyMap<string, Model>
-  /** If given, no other batch is closed. */
   onlyBatches?: ReadonlySet<string> | undefined
   /** Makes the chunks of a batch that ends before it was planned. */
   plan: TaskHandler
-  onEnded: (batch: BatchRow) => void
   /** Gives a run what is known of how its lines were tried. */
   restoreTries: (run: Run) => void
-  observe?: Observer | undefined
 }
 
 export class EndingBatches {
   readonly #options: EndingBatchesOptions
   readonly #abort = new AbortController()
+  readonly #aborted = new Promise<void>((resolve) =>
+    this.#abort.signal.addEventListener('abort', () => resolve()),
+  )
   readonly #rounds = new Rounds(() => this.#closeAll())
   /** The messages of lines that expire, by batch. */
   #expired: ReadonlyMap<string, string> = new Map()
@@ -101,81 +98,50 @@ export class EndingBatches {
 
   /** Whether there was anything to claim. */
   async #closeSome(ids: readonly string[]): Promise<boolean> {
-    const { leases } = this.#options
-    const claims = await leases.claim((tx, id) => claimClosable(tx, id, ids, CHUNKS_PER_COMMIT_MAX))
-    try {
-      await this.#closeClaimed(claims)
-    } finally {
-      for (const claim of claims) leases.forget(claim)
+    const { leases, reader } = this.#options
+    const claims = await leases.claim((tx, id) => claimClosable(tx, id, ids, CHUNKS_AT_ONCE_MAX))
+    const inputs = reader.inputs(claims)
+    let closing: Promise<void>[] = []
+    let bytes = 0
+    for (const claim of claims) {
+      bytes += claim.byte_end - claim.byte_start
+      closing.push(this.#close(claim, inputs.get(claim.batch_id)!).finally(() => leases.forget(claim)))
+      if (bytes < BYTES_AT_ONCE_MAX) continue
+      await Promise.all(closing)
+      closing = []
+      bytes = 0
     }
+    await Promise.all(closing)
     return claims.length > 0
   }
 
-  async #closeClaimed(claims: readonly ChunkRow[]): Promise<void> {
-    const inputs = this.#options.reader.inputs(claims)
-    for (const group of inGroups(claims)) {
-      const sealed = await Promise.all(group.map((claim) => this.#seal(claim, inputs.get(claim.batch_id)!)))
-      await this.#commit(sealed.filter((commit) => commit !== null))
-    }
-  }
-
-  async #commit(commits: readonly RunCommit[]): Promise<void> {
-    if (commits.length === 0) return
-    const { store, clock, rules, leases, onEnded, observe } = this.#options
-    let committed: Committed
-    try {
-      committed = await store.write((tx) => commitChunks(tx, commits, rules, clock.now()))
-    } catch (error) {
-      if (!(error instanceof StatementRejected)) throw error
-      return await this.#isolate(commits, error)
-    }
-    const { lost, ended } = committed
-    if (lost.length > 0) leases.suspect()
-    for (const commit of commits) if (!lost.includes(commit)) observe?.committed(commit.fresh)
-    for (const batch of ended) onEnded(batch)
-  }
-
-  /** Commits each chunk alone, and rejects the one in which the database rejects a value. */
-  async #isolate(commits: readonly RunCommit[], error: StatementRejected): Promise<void> {
-    const { store, leases } = this.#options
-    const [first, ...others] = commits
-    if (first && others.length === 0)
-      leases.ended(await store.write((tx) => rejectChunk(tx, first.claim, error.message)))
-    else for (const commit of commits) await this.#commit([commit])
-  }
-
-  /** Ends the lines of a chunk and seals it; null when it cannot be closed now, or its batch is not ending any more. */
-  async #seal(claim: ChunkRow, reading: Promise<BatchInput>): Promise<RunCommit | null> {
-    const { store, sealed, reader, restoreTries, clock, log, leases } = this.#options
+  /** Ends the lines of a chunk and has it sealed, unless it cannot be closed now, or its batch is not ending any more. */
+  async #close(claim: ChunkRow, reading: Promise<BatchInput>): Promise<void> {
+    const { store, reader, recorder, restoreTries, clock, log, leases } = this.#options
     let lease = claim
     try {
       const input = await reading
       const reason = stopReason(input.batch, clock.now())
       if (reason === null) {
         await store.write((tx) => releaseChunk(tx, claim))
-        return null
+        return
       }
       const run = await reader.read(claim, input)
-      const { results } = run
-      lease = results.lease
+      lease = run.results.lease
       restoreTries(run)
       // What was reserved when lines were sent may be used for others since.
       if (!run.allTries().next().done)
         run.isLimited = await hasBlockingLimit(store.read, claim.project_id, run.payers)
       endAll(run, reason, this.#expired.get(claim.batch_id), clock.now())
-      const attempt = `${run.claim.epoch}-${clock.now().toString(36)}`
-      const record = {
-        sealed: await sealChunk(sealed, claim, attempt, results),
-        journalled: results.isJournalled,
-      }
-      return { claim: lease, begunAt: null, fresh: results.takeFresh(), hasReservations: false, record }
+      recorder.track(run)
+      // A worker that stops flushes its recorder; the API leaves the chunk to the next process.
+      await Promise.race([recorder.settle([run]), this.#aborted])
     } catch (error) {
       log.error(
         { err: error, batch: claim.batch_id, chunk: claim.idx },
         'a chunk could not be closed; it is tried again later',
       )
       leases.ended(await store.write((tx) => parkChunk(tx, lease, RETRY_MS, 'stores_failing')))
-      return null
     }
   }
 }
@@ -189,19 +155,4 @@ function endAll(run: Run, reason: StopReason, expired: string | undefined, now: 
     recordFailure(run.recorded(position), own, now, { attempts, expired: reason === 'batch_expired' })
     run.move(position, FINISHED, 'its batch is ending')
   }
-}
-
-function inGroups(claims: readonly ChunkRow[]): ChunkRow[][] {
-  const groups: ChunkRow[][] = []
-  let bytes = Number.POSITIVE_INFINITY
-  for (const claim of claims) {
-    const own = claim.byte_end - claim.byte_start
-    if (bytes + own > BYTES_PER_COMMIT_MAX) {
-      groups.push([])
-      bytes = 0
-    }
-    groups.at(-1)!.push(claim)
-    bytes += own
-  }
-  return groups
 }

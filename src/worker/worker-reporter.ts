@@ -32,7 +32,6 @@ interface WorkerReporterOptions {
   sessionId: () => string
   lanes: ReadonlyMap<string, Pick<Lane, 'upstreams'>>
   status: () => { openChunks: number; storesFailing: boolean }
-  /** If given, the worker answers no other batch. */
   onlyBatches?: ReadonlySet<string> | undefined
 }
 
@@ -56,7 +55,6 @@ export class WorkerReporter {
     this.#since = options.clock.now()
   }
 
-  /** Counts an attempt. */
   attempted: Observer['attempted'] = (upstream, result, durationMs) => {
     let attempts = this.#attempts.get(upstream)
     if (!attempts) {
@@ -177,7 +175,6 @@ function liveReport({ share, traffic }: LiveServer): NonNullable<UpstreamStatus[
 class LiveHours {
   #hours: { at: number; sum: number; readings: number }[] = []
 
-  /** Counts what is left now. */
   add(upstreams: readonly Upstream[], now: number): NonNullable<WorkerReport['live_hours']> {
     const at = startOfHour(now)
     for (const server of new Set(upstreams.map((one) => (one instanceof ModelServer ? one.live : null)))) {

@@ -3,13 +3,13 @@
 // finished lines are committed, and unfinished work is requeued.
 
 import { Dispatch, type DispatchOptions } from '../dispatch/dispatch.ts'
+import { storedTries } from '../dispatch/gates/retries.ts'
 import { PromptLearner } from '../dispatch/prompt-learner.ts'
 import { Poller } from '../dispatch/senders/batch-apis/poller.ts'
 import type { Lane } from '../dispatch/senders/lane.ts'
 import { LiveTraffic } from '../dispatch/senders/live/live-server.ts'
 import type { Spill } from '../dispatch/senders/routes.ts'
 import type { Observer, Upstream } from '../dispatch/senders/upstream.ts'
-import { storedTries } from '../dispatch/tries.ts'
 import { type Change, Turn, type TurnEnd } from '../dispatch/turn.ts'
 import type { AuditLog } from '../domain/audit-log.ts'
 import type { Model } from '../domain/model.ts'
@@ -141,9 +141,8 @@ export class Worker {
     this.#claimer = claimer
     this.#endingBatches = new EndingBatches({
       ...options,
-      ...{ reader, leases, observe },
+      ...{ reader, leases, recorder: dispatch.recorder },
       plan: options.tasks.plan,
-      onEnded: (batch) => this.#onBatchEnded(batch),
       restoreTries: (run) => dispatch.lines.parked.restore(run),
     })
     this.#tasks = new TaskRunner({

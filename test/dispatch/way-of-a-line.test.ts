@@ -9,17 +9,17 @@ const DISPATCH = new URL('../../src/dispatch/', import.meta.url).href
 /** Lines of the two batches. */
 const SIZES = [10, 30] as const
 /** Files that act on a line, or hold what is known of it and of its server. */
-const FILES_MAX = 21
+const FILES_MAX = 17
 /** What happens to a line once. */
 const ONCE = [
   ...[
-    'step.ts next',
+    'line-state.ts next',
     'gates/pauses.ts until',
     'gates/retries.ts until',
     'lines.ts begin',
     'lines.ts answered',
   ],
-  ...['senders/batch-lines.ts next', 'senders/request-body.ts requestBody', 'senders/sender.ts #onResult'],
+  ...['senders/batch-lines.ts next', 'senders/sender.ts #onResult'],
 ]
 
 /** By file and function, how often it was called while a batch of one chunk was answered. */

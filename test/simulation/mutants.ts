@@ -152,7 +152,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a line that is always throttled is retried for ever',
-    file: 'src/dispatch/retry-policy.ts',
+    file: 'src/dispatch/gates/retries.ts',
     find: '      tries.weightedThrottles >= policy.throttled_attempts_max ||',
     replace: '',
   },
@@ -380,10 +380,10 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'tries that a worker remembers count after the leases of others',
-    file: 'src/dispatch/tries.ts',
+    file: 'src/dispatch/gates/retries.ts',
     find: 'if (parked?.epoch === run.claim.epoch - 1) {',
     replace: 'if (parked) {',
-    test: 'src/dispatch/tries.test.ts',
+    test: 'src/dispatch/gates/retries.test.ts',
   },
   {
     bug: 'a worker that has lost the lease of a delivery records its attempt',
@@ -429,17 +429,17 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'paused lines are placed as others are',
-    file: 'src/dispatch/step.ts',
+    file: 'src/dispatch/line-state.ts',
     find: 'for (let i = 0; i < gates.length',
     replace: 'for (let i = 1; i < gates.length',
     test: 'src/dispatch/lines.test.ts',
   },
   {
     bug: 'a chunk is parked for a limit before the limit was checked',
-    file: 'src/dispatch/step.ts',
+    file: 'src/dispatch/line-state.ts',
     find: 'if (facts.isChecked && unfunded > 0',
     replace: 'if (unfunded > 0',
-    test: 'src/dispatch/step.test.ts',
+    test: 'src/dispatch/line-state.test.ts',
   },
   {
     bug: 'a line is sent again before its wait is over',
@@ -695,7 +695,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'the priority of lines grows the wrong way',
-    file: 'src/dispatch/senders/request-body.ts',
+    file: 'src/jsonl/request-body.ts',
     find: "priority === 'deadline' ? inOrder : -inOrder",
     replace: "priority === 'deadline' ? -inOrder : inOrder",
     seed: 1,

@@ -2,10 +2,10 @@
 // outages of the lowest tier, and reloads. They draw from a random stream of their own, so that they do not change the
 // rest of a run.
 import type { Backend, BackendCall } from '../../src/backends/backend.ts'
-import type { Priority } from '../../src/dispatch/senders/request-body.ts'
 import type { Spill } from '../../src/dispatch/senders/routes.ts'
 import { ModelServer, type Upstream } from '../../src/dispatch/senders/upstream.ts'
 import { type HoursWindow, OpeningHours } from '../../src/domain/hours.ts'
+import type { Priority } from '../../src/jsonl/request-body.ts'
 import { type Answering, backendOf, UNREACHABLE } from './answering.ts'
 import { OWN_PRIORITY } from './input-lines.ts'
 import type { Machine } from './machine.ts'

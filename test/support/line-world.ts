@@ -3,9 +3,9 @@
 // in the worker; time passes only when the test moves the clock.
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import { ReservedFunds } from '../../src/dispatch/gates/limits/reserved-funds.ts'
+import type { RetryPolicy } from '../../src/dispatch/gates/retries.ts'
 import { PAUSED } from '../../src/dispatch/line-state.ts'
 import { Lines, type LinesOptions } from '../../src/dispatch/lines.ts'
-import type { RetryPolicy } from '../../src/dispatch/retry-policy.ts'
 import type { Run } from '../../src/dispatch/run.ts'
 import { Lane } from '../../src/dispatch/senders/lane.ts'
 import { NO_SPILL, Route, type Spill } from '../../src/dispatch/senders/routes.ts'

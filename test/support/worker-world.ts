@@ -2,7 +2,7 @@
 // a queued batch.
 import assert from 'node:assert/strict'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
-import type { RetryPolicy } from '../../src/dispatch/retry-policy.ts'
+import type { RetryPolicy } from '../../src/dispatch/gates/retries.ts'
 import { ModelServer, type Upstream } from '../../src/dispatch/senders/upstream.ts'
 import { wakeParked } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'

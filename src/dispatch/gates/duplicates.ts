@@ -126,7 +126,6 @@ export class Duplicates {
 
   /** Remembers the answer of a line; returns the lines that share it. */
   answered(run: Run, position: number, { body, answer }: Answered, cost_nanos: number): readonly Entry[] {
-    if (run.batch.dedupe === null) return NONE
     const group = this.#led.get(run)?.get(position)
     const key = group?.key ?? requestKey(run, position)
     if (key !== null && !this.#answers.has(key) && body.length <= ANSWER_BYTES_MAX)
@@ -207,7 +206,6 @@ export class Duplicates {
   }
 }
 
-/** Lines of the run that still follow, and may be placed. */
 function following(run: Run, positions: Iterable<number>): Entry[] {
   if (!run.mayMove) return []
   return Array.from(positions, (position) => ({ run, position })).filter(

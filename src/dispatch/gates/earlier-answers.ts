@@ -28,7 +28,6 @@ const CLAIM_WAIT_MS = 5_000
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 /** An answer that is read takes its bytes, its text and what is parsed of it. */
 const COPIES = 3
-/** Chunks and batches whose places are remembered. */
 const REMEMBERED_MAX = 64
 
 /** The row of a chunk as it was read last, and the places of its finished lines; null for one that ended with an error. */
@@ -42,7 +41,6 @@ interface EarlierAnswersOptions extends Pick<Ports, 'sealed' | 'clock' | 'log'> 
   store: Pick<Store, 'read'>
   session: { readonly id: string }
   answers: Pick<ResponseMemory, 'untilRoom' | 'hold' | 'free'>
-  /** The open runs, by batch and index. */
   runs: ReadonlyMap<string, Run>
 }
 

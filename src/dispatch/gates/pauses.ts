@@ -21,7 +21,6 @@ export class Pauses {
     return this.covers(run, run.lines[position]!.model ?? '') ? Number.POSITIVE_INFINITY : null
   }
 
-  /** Whether lines of the run that name this model are paused. */
   covers({ batch, isPaused }: Run, model: string): boolean {
     return isPaused || (this.#models.size > 0 && this.#models.has(nameOf(batch.project_id, model)))
   }

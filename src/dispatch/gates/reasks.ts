@@ -8,9 +8,8 @@ import { schemaAsked } from '../../jsonl/ask-again.ts'
 import type { Answered, Answerer } from '../../results/record-line.ts'
 import { answerOf } from '../../tables/answer-cells.ts'
 import type { Run } from '../run.ts'
-import type { EndedAttempt } from '../tries.ts'
+import type { EndedAttempt } from '../senders/upstream.ts'
 
-/** The defect of an answer. */
 export interface Fault {
   /** The code for the audit record, without any content. */
   code: AnswerFault
@@ -50,7 +49,6 @@ interface RunChecks {
   spent: { usedMs: number; checked: number }
   /** Checks by the text of the schema; the one that was used last is at the end. */
   bySchema: Map<string, { check: AnswerCheck; waiting: Waiting[]; isBusy: boolean }>
-  /** Answers that are being checked, by position. */
   waiting: Map<number, Waiting>
 }
 

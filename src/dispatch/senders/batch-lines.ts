@@ -27,7 +27,6 @@ const LINES_AHEAD_SHARED = 4000
 const SCAN_MAX = 256
 const SHA1_START = 6
 
-/** Lines of one run in a group. */
 interface Segment {
   run: Run
   positions: readonly number[]
@@ -42,7 +41,6 @@ interface PrefixGroup {
   count: number
 }
 
-/** The group that a server works through. */
 interface Assignment {
   group: PrefixGroup
   /** Lines until the next group. */
@@ -77,7 +75,6 @@ export class BatchLines {
     return this.#depth === 0 ? 0 : Math.max(this.#linesAhead, LINES_AHEAD_SHARED)
   }
 
-  /** Adds lines of a run, in the order of their prompts. */
   add(run: Run, positions: readonly number[]): void {
     if (positions.length === 0) return
     this.#count += positions.length
@@ -246,7 +243,6 @@ function mixed(value: number): number {
 /** A shorter prefix saves a server too little: some 60 tokens. */
 const DEPTH_MIN = 256
 const DEPTH_MAX = 64 * 1024
-/** Bytes compared at once. */
 const BLOCK = 256
 /**
  * The unit of the length of prefixes: bytes that the lines of one chunk share by chance, such as the first digit of their

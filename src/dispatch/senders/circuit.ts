@@ -43,7 +43,6 @@ const MISSES_OF_OTHERS = 3
 /** How many batches' last errors are kept. */
 const ERRORS_MAX = 20
 
-/** An attempt as the circuit sees it. */
 export interface Ticket {
   readonly batch_id: string
   /** Whether the line missed before, on any upstream. */
@@ -81,7 +80,6 @@ export class Circuit {
   #pauseMs = PAUSE_MS_MIN
   #timedProbe = false
   readonly #earlyProbes = new Set<string>()
-  /** The error of the last miss of each batch. */
   readonly #errors = new BoundedMap<string, FailureReason>(ERRORS_MAX)
 
   /** Whether it is open because of failures; a server that throttles is not down. */
@@ -152,7 +150,6 @@ export class Circuit {
     return this.#misses === 0 || this.#onlyMissed === line
   }
 
-  /** Says whether the attempt probes. */
   onSent(ticket: Ticket): void {
     if (this.#open === null) return
     ticket.probing = this.probeDue(ticket.sentAt) ? 'timed' : 'early'

@@ -249,7 +249,6 @@ class Plateau {
     return this.#proven
   }
 
-  /** Starts again with `proven` lines in flight. */
   reset(proven: number): void {
     this.#proven = proven
     this.#base = null

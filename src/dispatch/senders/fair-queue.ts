@@ -43,7 +43,6 @@ export class FairQueue {
     this.#atRisk = atRisk
   }
 
-  /** Entries, some of which may no longer count. */
   get entries(): number {
     return this.#entries
   }

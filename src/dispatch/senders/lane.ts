@@ -22,7 +22,6 @@ export function lowWaterMark(concurrency: number): number {
 /** The load of a server that no line may be sent to. */
 const NO_LOAD: ServerLoad = { waiting: 0, atRisk: false, deadline: Number.POSITIVE_INFINITY }
 
-/** A line, and the server that it is sent to. */
 interface Sending extends Entry {
   readonly server: ModelServer
 }
@@ -90,7 +89,6 @@ export class Lane {
     return this.#route.upstreams
   }
 
-  /** The upstreams that any line may be sent to. */
   get inUse(): readonly Upstream[] {
     return this.#route.inUse(this.#clock.now())
   }
@@ -168,7 +166,6 @@ export class Lane {
       .every((one) => one.blocked(now, batch_id))
   }
 
-  /** Adds unsent lines of a run, in the order of their prompts. */
   add(run: Run, positions: readonly number[]): void {
     this.#queue.add(run, positions, this.unsent)
   }
@@ -264,7 +261,6 @@ export class Lane {
     return failed !== null && this.#sentFailed && this.#queue.entries > 0 ? null : failed
   }
 
-  /** Takes it out of its queue. */
   #takeAgain(again: Entry | null): Entry | null {
     this.#sentFailed = again !== null && again === this.#failed[0]
     if (again === null) return null

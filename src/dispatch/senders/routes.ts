@@ -23,7 +23,6 @@ interface Tier {
 
 type Servers = readonly (readonly ModelServer[])[]
 
-/** The facts about a line that decide where it goes. */
 export interface RoutedLine {
   isAtRisk: boolean
   /** Where it missed its last answer. */

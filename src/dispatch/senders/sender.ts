@@ -7,20 +7,19 @@ import type { EndpointPath } from '../../domain/endpoint.ts'
 import { freeBuffer } from '../../domain/free-buffer.ts'
 import type { Log } from '../../domain/log.ts'
 import type { Span } from '../../domain/tracing.ts'
+import { requestBody } from '../../jsonl/request-body.ts'
 import { NO_ATTEMPTS } from '../../results/line-record.ts'
 import { endLine } from '../../results/traces.ts'
 import type { Ports } from '../../store/store.ts'
+import { ensureTries, hasMissed } from '../gates/retries.ts'
 import { IN_FLIGHT } from '../line-state.ts'
 import type { Lines } from '../lines.ts'
-import type { Blame } from '../retry-policy.ts'
 import type { Run } from '../run.ts'
-import { ensureTries, hasMissed } from '../tries.ts'
 import type { Turn } from '../turn.ts'
 import type { Ticket } from './circuit.ts'
 import type { Cohort } from './concurrency.ts'
 import type { Lane } from './lane.ts'
-import { requestBody } from './request-body.ts'
-import type { Call, ModelServer, Observer } from './upstream.ts'
+import type { Blame, Call, ModelServer, Observer } from './upstream.ts'
 
 /** Warnings that are remembered, and how long one for operators is not repeated. */
 const WARNINGS_MAX = 1_000
@@ -53,17 +52,16 @@ class Attempt implements BackendCall, Call {
 
   constructor(run: Run, position: number, server: ModelServer, sentAt: number) {
     const tries = run.triesOf(position)
+    const line = run.lines[position]!
     this.run = run
     this.position = position
     this.server = server
     this.sentAt = sentAt
     this.missedBefore = hasMissed(tries)
-    this.endpoint = run.lines[position]!.endpoint
-    this.body = requestBody(run, position, server, sentAt)
+    this.endpoint = line.endpoint
+    this.body = requestBody(run.bytes, line, server, run.claim.deadline - sentAt, tries?.kept)
     const { trace } = run.results
-    this.span = trace?.samplesLine()
-      ? trace.startLine(run.lines[position]!, server, tries ?? NO_ATTEMPTS, sentAt)
-      : null
+    this.span = trace?.samplesLine() ? trace.startLine(line, server, tries ?? NO_ATTEMPTS, sentAt) : null
   }
 
   get batch_id(): string {

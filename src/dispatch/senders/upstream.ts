@@ -5,12 +5,11 @@ import type { Backend, BackendResult, ServerOnDemand } from '../../backends/back
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { OpeningHours } from '../../domain/hours.ts'
 import type { Price } from '../../domain/money.ts'
+import type { OperatorFields, Priority } from '../../jsonl/request-body.ts'
 import type { RecordObserver } from '../../results/commit-queue.ts'
-import type { Blame, MissedResult } from '../retry-policy.ts'
 import { Circuit, type Miss, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type ConcurrencyOptions, type Sent } from './concurrency.ts'
 import type { LiveServer } from './live/live-server.ts'
-import type { OperatorFields, Priority } from './request-body.ts'
 
 /** The pause of an upstream that throttles its only line in flight and names no time. */
 const THROTTLE_PAUSE_MS = 250
@@ -29,6 +28,29 @@ export interface UpstreamTerms {
 }
 
 export interface Call extends Ticket, Sent {}
+
+export type MissedResult = Extract<BackendResult, { kind: 'throttled' | 'failed' }>
+
+/**
+ * The cause of a missing answer. `line`: the server answers other lines. `server`: the server answers no line.
+ * `unlucky`: the line was throttled while others were answered.
+ */
+export type Blame = 'line' | 'server' | 'unlucky'
+
+export interface EndedAttempt {
+  upstream: Upstream
+  /** When it began and ended (Unix ms). */
+  at: number
+  now: number
+  /** The ID of the batch at the batch API that had the line. */
+  remote_batch?: string
+  /** The chance in its backoff, in [0, 1): equal for lines that are to be tried again together. */
+  draw?: number
+  /** Whether this worker aborted it, which costs the line no try. */
+  isAborted?: boolean
+  /** Whether the next attempt may go to the same upstream although this one missed. */
+  mayStay?: boolean
+}
 
 export abstract class Upstream {
   readonly limit: ConcurrencyLimit
@@ -105,7 +127,6 @@ export abstract class Upstream {
     return this.isAvailable ? Math.max(0, this.concurrency(now) - this.limit.inFlight) : 0
   }
 
-  /** Whether anything may be sent. */
   accepts(now: number): boolean {
     return this.circuit.closed && this.freePlaces(now) > 0
   }

@@ -89,7 +89,6 @@ export class ChunkReader {
   }
 }
 
-/** The prices at which the lines are projected, by model. */
 function pricesOf(lines: readonly ChunkLine[], models: ReadonlyMap<string, Model>): Map<string, Price> {
   const prices = new Map<string, Price>()
   for (const { known_model: id } of lines) {

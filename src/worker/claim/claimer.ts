@@ -31,7 +31,6 @@ import { type Leases, Rounds } from './leases.ts'
 
 /** Chunks whose deadline is closer than this are claimed before others. */
 const URGENT_MS = 10 * 60_000
-/** Chunks claimed in one transaction. */
 const CLAIMS_PER_COMMIT_MAX = 4
 const UNREADABLE_PARK_MS = 30_000
 /** How long a chunk is parked when a store or a limit check failed. */
@@ -49,9 +48,7 @@ export interface ClaimerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   leases: Leases
   session: { readonly id: string }
   lanes: Parameters<typeof demandOf>[0] & Parameters<typeof overtakenWork>[1]
-  /** The open runs. */
   runs: { values(): Iterable<Run> }
-  /** Batches that may miss their deadline. */
   atRisk: ReadonlySet<string>
   elsewhere: Pick<ModelsElsewhere, 'models' | 'isBetterFor'>
   dispatch: Pick<Dispatch, 'makeRoom' | 'restore' | 'admit' | 'open'> & {
@@ -59,7 +56,6 @@ export interface ClaimerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
     limits: Pick<LimitGate, 'pausedProjects'>
     batchApis: { rows: Pick<RemoteRows, 'of'> }
   }
-  /** If given, no chunk of another batch is claimed. */
   onlyBatches?: ReadonlySet<string> | undefined
   tracing?: Tracing | undefined
 }
@@ -72,7 +68,6 @@ export class Claimer {
   readonly #rounds = new Rounds(() => this.#claimUntilFull())
   /** When the last claim began (Unix ms). */
   #claimedFrom = 0
-  /** Whether the last look found no chunk. */
   #foundNothing = false
   /** When to look again for chunks of other projects, by the steady clock. */
   #othersAt = 0
@@ -129,7 +124,6 @@ export class Claimer {
     return chunkSlots(this.#options.runs.values(), this.#options.memoryBytes)
   }
 
-  /** Projects of which no chunk is claimed now. */
   get #paused(): string[] {
     return this.#options.dispatch.limits.pausedProjects()
   }

@@ -8,9 +8,8 @@ import { settle } from '../../../ledger/settle.ts'
 import { releaseChunk } from '../../../store/chunks.ts'
 import { amountsByKey } from '../../../store/ledger.ts'
 import { addProjectDays } from '../../../store/usage.ts'
-import { FOLLOWING, REMOTE, UNFUNDED, UNSUBMITTED } from '../../line-state.ts'
+import { FOLLOWING, REMOTE, UNFUNDED, UNSUBMITTED, waitOf } from '../../line-state.ts'
 import type { Run } from '../../run.ts'
-import { waitOf } from '../../step.ts'
 import { LimitGate } from './limit-gate.ts'
 
 const HOUR_MS = 3_600_000

@@ -15,10 +15,9 @@ import { languageOf, lineLimitError } from '../../../ledger/limit-error.ts'
 import { overcommittedLimits, type Reservation, type ReserveLine } from '../../../ledger/reserve.ts'
 import type { Recorder } from '../../../results/recorder.ts'
 import type { Ports } from '../../../store/store.ts'
-import { IN_FLIGHT, PAUSED, UNFUNDED } from '../../line-state.ts'
+import { IN_FLIGHT, isKeptBack, PAUSED, UNFUNDED } from '../../line-state.ts'
 import type { Lines } from '../../lines.ts'
 import type { LimitsSeen, Run } from '../../run.ts'
-import { isKeptBack } from '../../step.ts'
 import type { Turn } from '../../turn.ts'
 import { ReservationQueue } from './reservation-queue.ts'
 import { isUnsentReserved, type ReservedFunds } from './reserved-funds.ts'
@@ -26,7 +25,6 @@ import { isUnsentReserved, type ReservedFunds } from './reserved-funds.ts'
 /** How long a chunk of which no line is allowed stays parked, at least; with jitter. It doubles each time. */
 const PARK_MS = 1_000
 const PARK_MS_MAX = 60_000
-/** Chunks whose number of parks is remembered. */
 const PARKED_MAX = 10_000
 /** How long no chunk of a project is claimed after one of its chunks was parked. */
 const PROJECT_PAUSE_MS = 250
@@ -37,7 +35,6 @@ interface LimitGateOptions extends Pick<Ports, 'store' | 'clock'> {
   funds: ReservedFunds
   turn: Pick<Turn, 'push'>
   recorder: Pick<Recorder<Run>, 'settle'>
-  /** The open runs. */
   runs: { values(): Iterable<Run> }
   models: ReadonlyMap<string, Model>
 }
@@ -120,7 +117,6 @@ export class LimitGate {
         lines.requeue(run)
   }
 
-  /** Whether any open run waits for limits. */
   get isAwaited(): boolean {
     for (const run of this.#options.runs.values()) if (run.count(UNFUNDED) > 0) return true
     return false
@@ -206,7 +202,6 @@ export class LimitGate {
     return isOver ? 'over' : 'unclear'
   }
 
-  /** Commits the finished lines of the project's open runs. */
   async #settle(project_id: string): Promise<void> {
     const { recorder, runs } = this.#options
     await recorder.settle([...runs.values()].filter((run) => run.claim.project_id === project_id))

@@ -127,7 +127,6 @@ class Attempts {
     return { last: this.#last, next: this.#next }
   }
 
-  /** Notes the outcome of an attempt, before it is committed. */
   expect(attempt: number, outcome: AttemptOutcome): void {
     this.#unclear.set(attempt, outcome)
   }

@@ -46,7 +46,6 @@ export class ReservedFunds {
     this.#turn.checkLimits()
   }
 
-  /** Marks accounts of a project as capped. */
   cap(project_id: string, capped: readonly Capped[]): void {
     for (const { account, metric } of capped) this.#account(project_id, account).metrics.add(metric)
   }
@@ -95,7 +94,6 @@ export class ReservedFunds {
     return [...this.#open.keys()].filter(({ claim }) => claim.project_id === project_id)
   }
 
-  /** Whether the line's projected spend is reserved from now on. */
   setReserved(run: Run, position: number, is: boolean): void {
     const isReserved = is && !isZero(run.lines[position]!.projected)
     if (run.isReserved(position) === isReserved) return
@@ -110,7 +108,6 @@ export class ReservedFunds {
     this.#addUnsent(run, position, isUnsent(to) ? 1 : -1)
   }
 
-  /** Whether the funds cover the line. */
   covers(run: Run, position: number): boolean {
     if (!run.isReserved(position)) return true
     const { projected } = run.lines[position]!
@@ -122,7 +119,6 @@ export class ReservedFunds {
     return true
   }
 
-  /** Notes that the funds did not cover a line of the run. */
   fellShort(run: Run): void {
     this.#short.add(run.claim.project_id)
     this.#turn.checkLimits()
@@ -137,7 +133,6 @@ export class ReservedFunds {
     return this.#short.has(project_id)
   }
 
-  /** A line was answered, and has cost so much. */
   ended(run: Run, position: number, spent: Spend): void {
     const uncommitted = this.#open.get(run)
     if (!uncommitted || !this.#accounts.has(run.claim.project_id)) return
@@ -210,7 +205,6 @@ export class ReservedFunds {
   }
 }
 
-/** Whether the line has a reservation that was not used yet. */
 export function isUnsentReserved(run: Run, position: number): boolean {
   return run.isReserved(position) && isUnsent(run.stateOf(position))
 }

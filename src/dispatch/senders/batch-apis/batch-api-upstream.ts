@@ -83,7 +83,6 @@ export class BatchApiUpstream extends Upstream {
     return (open.get(project_id) ?? 0) + (onTheirWay.get(project_id) ?? 0)
   }
 
-  /** Takes note of the lines that it has from all workers together. */
   sawLines(open: ReadonlyMap<string, number>): void {
     this.#lines.open = open
   }

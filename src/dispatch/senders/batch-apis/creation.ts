@@ -18,6 +18,7 @@ import { reasonForCaller, reasonForLog } from '../../../backends/failure-reason.
 import { stopReason } from '../../../domain/batch.ts'
 import type { EndpointPath } from '../../../domain/endpoint.ts'
 import { base32 } from '../../../domain/ids.ts'
+import { requestBody } from '../../../jsonl/request-body.ts'
 import {
   announceCreation,
   changeRemoteBatch,
@@ -30,7 +31,6 @@ import type { Ports, Store } from '../../../store/store.ts'
 import type { LimitGate } from '../../gates/limits/limit-gate.ts'
 import type { Pauses } from '../../gates/pauses.ts'
 import type { Run } from '../../run.ts'
-import { requestBody } from '../request-body.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { recallAt, type Until } from './deadline.ts'
 import type { RemoteRows } from './rows.ts'
@@ -321,19 +321,20 @@ export function remoteId({ requestIdPrefix }: Pick<Run, 'requestIdPrefix'>, line
 /** The requests of the lines; with entity, tags and conversation where the batch API takes them. */
 function batchRequests({ run, positions, upstream }: Creation): BatchRequest[] {
   return positions.map((position) => {
-    const { endpoint, entity, tags, conversation } = run.lines[position]!
+    const line = run.lines[position]!
+    const { endpoint, entity, tags, conversation } = line
     const known = Object.entries({ entity, tags, conversation }).filter(([, value]) => value !== null)
     const metadata = upstream.api.lineMetadata && known.length > 0 ? Object.fromEntries(known) : null
     return {
       custom_id: remoteIdOf(run, position),
       endpoint,
       metadata,
-      body: requestBody(run, position, upstream),
+      // No operator sets a priority at a batch API.
+      body: requestBody(run.bytes, line, upstream, 0, run.triesOf(position)?.kept),
     }
   })
 }
 
-/** The metadata of the whole remote batch, for people who see it there. */
 function requestMetadata({ batch, claim }: Run): Record<string, string> {
   return { offpeak_batch: batch.id, offpeak_chunk: String(claim.idx) }
 }

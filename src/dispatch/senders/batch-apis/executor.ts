@@ -9,11 +9,9 @@ import { batchesOfChunk, linesOf } from '../../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../../store/schema.ts'
 import { IllegalTransition, REMOTE, UNSUBMITTED } from '../../line-state.ts'
 import type { Lines } from '../../lines.ts'
-import type { MissedResult } from '../../retry-policy.ts'
 import type { Run } from '../../run.ts'
-import type { EndedAttempt } from '../../tries.ts'
 import type { Turn } from '../../turn.ts'
-import type { Call } from '../upstream.ts'
+import type { Call, EndedAttempt, MissedResult } from '../upstream.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Collector, type CollectorOptions, throttledAgain } from './collect.ts'
 import { type CreationEnd, Creations, type CreationsOptions, remoteIdOf } from './creation.ts'
@@ -46,7 +44,6 @@ interface ExecutorOptions
   atRisk: ReadonlySet<string>
 }
 
-/** Lines of a run that are handed over together. */
 interface HandOver {
   run: Run
   upstream: BatchApiUpstream

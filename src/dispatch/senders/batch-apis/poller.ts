@@ -65,7 +65,6 @@ const DONE = { state: 'done', poll_at: null } as const
 
 interface PollerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   rows: Pick<RemoteRows, 'upstreamOf' | 'mayGiveUp' | 'mayReplace' | 'sawOpen' | 'hasBatchApi'>
-  /** If given, no remote batch of another batch is looked at. */
   onlyBatches?: ReadonlySet<string> | undefined
   turn: Pick<Turn, 'push'>
 }

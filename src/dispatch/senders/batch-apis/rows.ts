@@ -18,9 +18,9 @@ import type { RemoteBatchRow } from '../../../store/schema.ts'
 import type { Ports } from '../../../store/store.ts'
 import type { Duplicates } from '../../gates/duplicates.ts'
 import type { ReservedFunds } from '../../gates/limits/reserved-funds.ts'
+import type { RetryPolicy } from '../../gates/retries.ts'
 import { REMOTE, UNFUNDED } from '../../line-state.ts'
 import type { Lines } from '../../lines.ts'
-import type { RetryPolicy } from '../../retry-policy.ts'
 import type { Run } from '../../run.ts'
 import type { Lane } from '../lane.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
@@ -104,7 +104,6 @@ export class RemoteRows {
     return upstream !== undefined && (lanes.get(row.model)?.route.mayReplace(upstream, clock.now()) ?? false)
   }
 
-  /** Watches until when calls about the batch are worth an answer. */
   watch(run: Run, row: RemoteBatchRow, stop: AbortSignal): Until {
     return untilDeadline(run, row, this.#options.clock, () => this.mayReplace(row), stop)
   }

@@ -1,61 +1,70 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { unsentRun } from '../../test/support/unsent-run.ts'
+import { ensureTries } from './gates/retries.ts'
 import {
   FINISHED,
   FOLLOWING,
+  type Gate,
   IN_FLIGHT,
   LINE_STATES,
   type LineState,
+  next,
   PAUSED,
   REMOTE,
   RETRYING,
+  type RunFacts,
   SEARCHING,
   UNFUNDED,
   UNSENT,
   UNSUBMITTED,
+  type Wait,
+  waitOf,
 } from './line-state.ts'
-import type { Run } from './run.ts'
-import { type Gate, next, type RunFacts, type Wait, waitOf } from './step.ts'
+import type { LineTries, Run } from './run.ts'
 
 const NOW = 1_000
 
-function gate(state: LineState, until: number | null): Gate {
+function gate(state: LineState, until: number | null): Gate<AnyRun> {
   return { state, until: () => until }
 }
 
-/** What keeps the line back; whether a server is to get it; whether it has an answer, and a model; what it becomes. */
-const LINES: [
-  gates: Gate[],
-  goesToServer: boolean,
-  hasAnswer: boolean,
-  model: string | null,
-  to: LineState,
-][] = [
-  [[], true, false, 'm', UNSENT],
-  [[], false, false, 'm', UNSUBMITTED],
-  [[gate(PAUSED, null), gate(RETRYING, null)], true, false, 'm', UNSENT],
-  [[gate(PAUSED, null), gate(RETRYING, 2_000)], true, false, 'm', RETRYING],
-  [[gate(PAUSED, Number.POSITIVE_INFINITY), gate(RETRYING, 2_000)], true, false, 'm', PAUSED],
+interface AnyRun {
+  mayStandIn: () => boolean
+}
+
+/** What keeps the line back; whether a server is to get it; whether an answer may stand in; what it becomes. */
+const LINES: [gates: Gate<AnyRun>[], goesToServer: boolean, hasAnswer: boolean, to: LineState][] = [
+  [[], true, false, UNSENT],
+  [[], false, false, UNSUBMITTED],
+  [[gate(PAUSED, null), gate(RETRYING, null)], true, false, UNSENT],
+  [[gate(PAUSED, null), gate(RETRYING, 2_000)], true, false, RETRYING],
+  [[gate(PAUSED, Number.POSITIVE_INFINITY), gate(RETRYING, 2_000)], true, false, PAUSED],
   // A line that is asked again, and has cost something already.
-  [[], true, true, 'm', UNSENT],
-  [[gate(RETRYING, 2_000)], true, true, 'm', RETRYING],
-  [[], false, true, 'm', FINISHED],
-  [[gate(UNFUNDED, Number.POSITIVE_INFINITY)], true, true, 'm', FINISHED],
-  [[gate(PAUSED, Number.POSITIVE_INFINITY)], true, true, 'm', FINISHED],
-  [[gate(PAUSED, Number.POSITIVE_INFINITY)], true, true, null, PAUSED],
+  [[], true, true, UNSENT],
+  [[gate(RETRYING, 2_000)], true, true, RETRYING],
+  [[], false, true, FINISHED],
+  [[gate(UNFUNDED, Number.POSITIVE_INFINITY)], true, true, FINISHED],
+  [[gate(PAUSED, Number.POSITIVE_INFINITY)], true, true, FINISHED],
 ]
 
-for (const [gates, goesToServer, hasAnswer, model, to] of LINES) {
+for (const [gates, goesToServer, hasAnswer, to] of LINES) {
   const kept = gates
-    .filter((one) => one.until({} as Run, 0, NOW) !== null)
+    .filter((one) => one.until({ mayStandIn: () => hasAnswer }, 0, NOW) !== null)
     .map(({ state }) => LINE_STATES[state])
-  const title = `${kept.join(', ') || 'kept back by nothing'}${goesToServer ? '' : ', for a batch API'}${hasAnswer ? `, asked again${model ? '' : ' of no model'}` : ''}`
+  const title = `${kept.join(', ') || 'kept back by nothing'}${goesToServer ? '' : ', for a batch API'}${hasAnswer ? ', asked again' : ''}`
   test(`a line becomes ${LINE_STATES[to]}: ${title}`, () => {
-    const tries = hasAnswer ? { kept: {} } : undefined
-    const run = { triesOf: () => tries, lines: [{ model }] } as unknown as Run
+    const run = { mayStandIn: () => hasAnswer }
     assert.equal(next(run, 0, { prefersServers: () => goesToServer }, gates, NOW), to)
   })
 }
+
+test('an answer stands in for another one only while its line has a model', () => {
+  const run = unsentRun({ prompts: ['a', 'b'] })
+  Object.assign(run.lines[1]!, { model: null })
+  for (const position of [0, 1]) ensureTries(run, position).kept = {} as LineTries['kept']
+  assert.deepEqual([run.mayStandIn(0), run.mayStandIn(1)], [true, false])
+})
 
 const NO_FACTS: RunFacts = { isPaused: false, followsItself: false, isChecked: false, isBlocked: false }
 

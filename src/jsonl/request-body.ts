@@ -1,17 +1,9 @@
-// Makes the request body that is sent for a line: its own bytes, with what its upstream, a reask and values that servers may refuse change in them.
-import { withMessages, withOtherSeed } from '../../jsonl/ask-again.ts'
-import type { ChunkLine } from '../../jsonl/chunk-lines.ts'
-import { withMembers } from '../../jsonl/json-members.ts'
-import { Names } from '../../jsonl/json-scan.ts'
-import type { ChunkRow } from '../../store/schema.ts'
-
-/** A run, as far as bodies are made of it. */
-interface BodySource {
-  readonly bytes: Buffer
-  readonly lines: readonly Pick<ChunkLine, 'body' | 'model_spans' | 'replaced'>[]
-  readonly claim: Pick<ChunkRow, 'deadline'>
-  triesOf(position: number): { kept: { messages: Buffer | null; asked: number } | null } | undefined
-}
+// Makes the request body that is sent for a line: its own bytes, but for the fields that its upstream sets, the changes of a
+// reask, and values that servers may reject.
+import { withMessages, withOtherSeed } from './ask-again.ts'
+import type { ChunkLine } from './chunk-lines.ts'
+import { withMembers } from './json-members.ts'
+import { Names } from './json-scan.ts'
 
 /** The changes that an upstream makes to bodies. */
 interface BodyForm {
@@ -22,25 +14,32 @@ interface BodyForm {
 }
 
 /**
- * The line's own bytes, except for the fields that the form sets and the changes of a reask. `now` counts where the form
- * has a priority.
+ * The line's own bytes, except for the fields that the form sets and the changes of a reask. `leftMs`: until the line's
+ * window ends; it counts where the form has a priority.
  */
-export function requestBody(run: BodySource, position: number, form: BodyForm, now = 0): Uint8Array {
-  const body = formedBody(run, position, form, now)
-  const kept = run.triesOf(position)?.kept
-  if (!kept) return body
+export function requestBody(
+  source: Buffer,
+  line: Pick<ChunkLine, 'body' | 'model_spans' | 'replaced'>,
+  form: BodyForm,
+  leftMs: number,
+  reask: { messages: Buffer | null; asked: number } | null = null,
+): Uint8Array {
+  const body = formedBody(source, line, form, leftMs)
+  if (reask === null) return body
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
-  return kept.messages ? withMessages(bytes, kept.messages) : withOtherSeed(bytes, kept.asked)
+  return reask.messages ? withMessages(bytes, reask.messages) : withOtherSeed(bytes, reask.asked)
 }
 
-function formedBody(run: BodySource, position: number, form: BodyForm, now: number): Uint8Array {
-  const { modelJson, operatorFields } = form
-  const { bytes } = run
-  const { body, model_spans, replaced } = run.lines[position]!
+function formedBody(
+  bytes: Buffer,
+  { body, model_spans, replaced }: Parameters<typeof requestBody>[1],
+  { modelJson, operatorFields }: BodyForm,
+  leftMs: number,
+): Uint8Array {
   if (operatorFields !== null || replaced !== null) {
     const values = new Map<string, Uint8Array>(replaced ?? [])
     if (modelJson !== null) values.set('model', modelJson)
-    if (operatorFields !== null) addOperatorFields(operatorFields, values, run.claim.deadline - now)
+    if (operatorFields !== null) addOperatorFields(operatorFields, values, leftMs)
     return withMembers(bytes, body, NAMES, values)
   }
   if (modelJson === null) return bytes.subarray(body.start, body.end)
