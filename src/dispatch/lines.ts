@@ -6,6 +6,7 @@ import { wrongForm } from '../backends/verdict/classify.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import { isRepairable, repairMessages } from '../jsonl/ask-again.ts'
+import { inPromptOrder } from '../jsonl/prompt-prefixes.ts'
 import { type LineAttempts, NO_ATTEMPTS, type SharedFrom } from '../results/line-record.ts'
 import {
   type Answered,
@@ -51,7 +52,7 @@ import {
 } from './line-state.ts'
 import type { PromptLearner } from './prompt-learner.ts'
 import { CANCELLED, LAST, type LineTries, type Run, type RunStop, SEARCHED } from './run.ts'
-import { type Entry, inPromptOrder } from './senders/batch-lines.ts'
+import type { Entry } from './senders/fair-queue.ts'
 import type { Lane } from './senders/lane.ts'
 import type { Blame, EndedAttempt, MissedResult, Observer } from './senders/upstream.ts'
 import type { Turn } from './turn.ts'

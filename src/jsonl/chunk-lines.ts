@@ -2,11 +2,11 @@
 // positions.
 
 import { type ChunkSpan, type Reask, readReask } from '../domain/batch.ts'
-import type { EndpointPath } from '../domain/endpoint.ts'
+import { DEFAULT_ENDPOINT, type EndpointPath } from '../domain/endpoint.ts'
 import { entityOf } from '../domain/entity.ts'
 import type { WireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
-import type { Spend } from '../domain/money.ts'
+import { NO_SPEND, type Spend } from '../domain/money.ts'
 import { hasByteOrderMark, isBlank, LF, withoutCr } from './byte-lines.ts'
 import { checkLine } from './check-line.ts'
 import { packNumbers, unpackNumbers } from './first-lines.ts'
@@ -61,6 +61,18 @@ export interface ChunkLine {
   projected: Spend
   /** The error for which this line cannot run; null when it can. */
   fault: WireError | null
+}
+
+/** A line of which nothing but its number is known, and that ends with this error. */
+export function lineThatCannotRun(line: number, fault: WireError): ChunkLine {
+  const nowhere = { start: 0, end: 0 }
+  return {
+    ...{ line, fault, custom_id_json: 'null', model: null, known_model: null, entity: null },
+    ...{ conversation: null, tags: null, endpoint: DEFAULT_ENDPOINT },
+    ...{ body: nowhere, prompt: nowhere, model_spans: [], replaced: null },
+    ...{ input_tokens: 0, input_tokens_max: 0, output_tokens_max: 0, prompt_bytes: null },
+    ...{ isRepeatable: false, inputs: 1, choices: 1, entries: null, projected: NO_SPEND },
+  }
 }
 
 /** The settings of the batch, for lines without settings of their own. */

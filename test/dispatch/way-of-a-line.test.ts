@@ -9,7 +9,7 @@ const DISPATCH = new URL('../../src/dispatch/', import.meta.url).href
 /** Lines of the two batches. */
 const SIZES = [10, 30] as const
 /** Files that act on a line, or hold what is known of it and of its server. */
-const FILES_MAX = 17
+const FILES_MAX = 16
 /** What happens to a line once. */
 const ONCE = [
   ...[
@@ -19,7 +19,7 @@ const ONCE = [
     'lines.ts begin',
     'lines.ts answered',
   ],
-  ...['senders/batch-lines.ts next', 'senders/sender.ts #onResult'],
+  ...['senders/fair-queue.ts #nextOf', 'senders/sender.ts #onResult'],
 ]
 
 /** By file and function, how often it was called while a batch of one chunk was answered. */

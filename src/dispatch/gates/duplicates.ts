@@ -10,7 +10,7 @@ import { requestHash } from '../../jsonl/first-lines.ts'
 import type { Answered, SharedAnswer } from '../../results/record-line.ts'
 import { FOLLOWING, REMOTE, UNSUBMITTED } from '../line-state.ts'
 import type { Run } from '../run.ts'
-import type { Entry } from '../senders/batch-lines.ts'
+import type { Entry } from '../senders/fair-queue.ts'
 
 /** The largest answer that is remembered. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024

@@ -1,15 +1,62 @@
 // Decides which line is sent next. Projects are served round robin, and within a project its entities; of one entity,
-// the batch with the earliest deadline goes first, and of its lines those that suit the server (batch-lines.ts). Lines of
-// at-risk batches get most of the slots but never all of them: a batch that will miss its deadline anyway must not delay
-// all others. Entries of lines that are no longer unsent are dropped when their turn comes.
-
+// the batch with the earliest deadline goes first. Lines of at-risk batches get most of the slots but never all of them: a
+// batch that will miss its deadline anyway must not delay all others. Entries of lines that are no longer unsent are dropped
+// when their turn comes.
+//
+// The lines of a batch are grouped by the prefix of their prompts. A server works through one group after the other: first
+// through the groups that rendezvous hashing assigns to it, so that replicas cache different prefixes and all workers send
+// a prefix to the same replica; then through the group that waits longest, because a cache miss costs less than an empty
+// slot. Lines without a shared prefix form a group of their chunk, which is assigned to no server. A server leaves a group
+// after as many lines as were in it when the server began, though more may have arrived meanwhile: each line is sent after at
+// most one round through all groups, so chunks get finished.
+import { byPrefix, type PrefixLines, sharedDepth } from '../../jsonl/prompt-prefixes.ts'
 import type { Run } from '../run.ts'
-import { BatchLines, type Entry, type Replica } from './batch-lines.ts'
 
+/** A server among which groups are divided; a closed server gets no groups. */
+export interface Replica {
+  readonly name: string
+  readonly circuit: { readonly closed: boolean }
+}
+
+/** A line in a queue; it counts only if its run says so. */
+export interface Entry {
+  readonly run: Run
+  readonly position: number
+}
+
+/** The least number of waiting lines of a batch whose lines share prefixes: the more wait, the more go to one server in a row. */
+const LINES_AHEAD_SHARED = 4000
+/** Groups that are looked at for one that belongs to a server. */
+const SCAN_MAX = 256
+/** Characters of a prefix' key that become its hash. */
+const SHA1_START = 6
 /** One of this many lines is served round robin, however many at-risk lines there are. */
 const ROUND_ROBIN_EVERY = 4
 /** The golden ratio: the fractional parts of its multiples are spread evenly. */
 const SPREAD = 0.618_033_988_749_895
+/** Entries that no longer count are taken out when there are so many times as many, and so many more. */
+const STALE_FACTOR = 2
+const STALE_MIN = 1_000
+
+interface Segment {
+  run: Run
+  positions: readonly number[]
+  next: number
+}
+
+interface PrefixGroup {
+  key: string
+  /** The hash that its replicas are ranked by; null: it belongs to no server. */
+  hash: number | null
+  segments: Segment[]
+  count: number
+}
+
+interface Assignment {
+  group: PrefixGroup
+  /** Lines until the next group. */
+  left: number
+}
 
 interface Entity {
   id: string
@@ -25,10 +72,6 @@ interface Project {
   id: string
   entities: RoundRobin<Entity>
 }
-
-/** Entries that no longer count are taken out when there are so many times as many, and so many more. */
-const STALE_FACTOR = 2
-const STALE_MIN = 1_000
 
 export class FairQueue {
   readonly #projects = new RoundRobin<Project>()
@@ -129,12 +172,10 @@ export class FairQueue {
     return null
   }
 
-  /** The next line of a batch; null if none of its entries counted. */
   #nextOf({ entity, lines }: Waiting, server: Replica | null, peers: readonly Replica[]): Entry | null {
     const before = lines.count
     const entry = lines.next(server, peers)
-    this.#entries -= before - lines.count
-    this.#leave(entity, lines)
+    this.#took(entity, lines, before)
     return entry
   }
 
@@ -149,8 +190,7 @@ export class FairQueue {
         if (!lines) continue
         const before = lines.count
         const entry = lines.draw((++this.#drawn * SPREAD) % 1)
-        this.#entries -= before - lines.count
-        this.#leave(entity, lines)
+        this.#took(entity, lines, before)
         if (entry) return entry
       }
     }
@@ -159,12 +199,15 @@ export class FairQueue {
 
   #dropStale(): void {
     for (const { entity, lines } of [...this.#all()]) {
-      this.#entries -= lines.dropStale()
-      this.#leave(entity, lines)
+      const before = lines.count
+      lines.dropStale()
+      this.#took(entity, lines, before)
     }
   }
 
-  #leave(entity: Entity, lines: BatchLines): void {
+  /** Counts what was taken of a batch that had `before` entries, and drops one that has none left. */
+  #took(entity: Entity, lines: BatchLines, before: number): void {
+    this.#entries -= before - lines.count
     if (lines.count > 0) return
     entity.batches.splice(entity.batches.indexOf(lines), 1)
     if (lines.linesAhead > 0)
@@ -225,4 +268,194 @@ class RoundRobin<T extends { id: string }> extends Map<string, T> {
 function isBefore(a: BatchLines, b: BatchLines): boolean {
   if (a.deadline !== b.deadline) return a.deadline < b.deadline
   return a.batch_id < b.batch_id
+}
+
+// The unsent lines that one batch has in a lane.
+
+export class BatchLines {
+  readonly batch_id: string
+  readonly deadline: number
+  /** Groups, the one that waits longest first. */
+  readonly #groups = new Map<string, PrefixGroup>()
+  readonly #assigned = new Map<Replica, Assignment>()
+  /** The bytes of a prefix; 0 as long as neither the whole input nor a chunk had prefixes that are shared. */
+  #depth: number
+  readonly #linesAhead: number
+  #count = 0
+
+  constructor(run: Run) {
+    this.batch_id = run.batch.id
+    this.deadline = run.claim.deadline
+    this.#depth = run.batch.prefix_bytes
+    this.#linesAhead = run.batch.lines_ahead
+  }
+
+  /** Entries, some of which may no longer count. */
+  get count(): number {
+    return this.#count
+  }
+
+  /** Below so many lines that wait, further chunks are opened. */
+  get linesAhead(): number {
+    return this.#depth === 0 ? 0 : Math.max(this.#linesAhead, LINES_AHEAD_SHARED)
+  }
+
+  add(run: Run, positions: readonly number[]): void {
+    if (positions.length === 0) return
+    this.#count += positions.length
+    for (const { key, hash, positions: of } of this.#grouped(run, positions)) {
+      let group = this.#groups.get(key)
+      if (!group) {
+        group = { key, hash, segments: [], count: 0 }
+        this.#groups.set(key, group)
+      }
+      group.segments.push({ run, positions: of, next: 0 })
+      group.count += of.length
+    }
+  }
+
+  #grouped(run: Run, positions: readonly number[]): (PrefixLines & { hash: number | null })[] {
+    if (this.#depth === 0 && run.batch.line_order !== 'file') this.#depth = sharedDepth(run, positions)
+    if (this.#depth === 0) return [{ key: `${run.claim.idx}`, hash: null, positions }]
+    return byPrefix(run, positions, this.#depth).map((one) => ({
+      ...one,
+      hash: Buffer.from(one.key.slice(0, SHA1_START), 'base64').readUInt32BE(),
+    }))
+  }
+
+  /** Takes out what no longer counts, and second entries of a line. */
+  dropStale(): void {
+    const kept = new Map<Run, Set<number>>()
+    const counts = (run: Run, position: number): boolean => {
+      const of = kept.get(run) ?? new Set()
+      if (!run.isUnsent(position) || of.has(position)) return false
+      kept.set(run, of.add(position))
+      return true
+    }
+    for (const group of [...this.#groups.values()]) {
+      for (const segment of group.segments) {
+        const left = segment.positions.slice(segment.next).filter((one) => counts(segment.run, one))
+        this.#taken(group, segment.positions.length - segment.next - left.length)
+        segment.positions = left
+        segment.next = 0
+      }
+      group.segments = group.segments.filter(({ positions }) => positions.length > 0)
+    }
+  }
+
+  /** The next line for a server, of which `peers` are the replicas, itself included; null if none is left. */
+  next(server: Replica | null, peers: readonly Replica[]): Entry | null {
+    while (this.#count > 0) {
+      const group =
+        server === null || this.#groups.size === 1 ? this.#oldest() : this.#groupFor(server, peers)
+      const segment = group.segments[0]!
+      const { run } = segment
+      const position = segment.positions[segment.next++]!
+      if (segment.next === segment.positions.length) group.segments.shift()
+      this.#taken(group, 1)
+      if (run.isUnsent(position)) return { run, position }
+    }
+    return null
+  }
+
+  /** A line from anywhere; `at` is in [0, 1). */
+  draw(at: number): Entry | null {
+    while (this.#count > 0) {
+      const entry = this.#draw(Math.floor(at * this.#count))
+      if (entry.run.isUnsent(entry.position)) return entry
+    }
+    return null
+  }
+
+  #draw(number: number): Entry {
+    let skip = number
+    for (const group of this.#groups.values()) {
+      for (const segment of group.segments) {
+        const left = segment.positions.length - segment.next
+        if (skip >= left) {
+          skip -= left
+          continue
+        }
+        const positions = segment.positions.slice(segment.next)
+        const [position] = positions.splice(skip, 1)
+        segment.positions = positions
+        segment.next = 0
+        if (positions.length === 0) group.segments.splice(group.segments.indexOf(segment), 1)
+        this.#taken(group, 1)
+        return { run: segment.run, position: position! }
+      }
+    }
+    throw new Error('a batch without lines was asked for one')
+  }
+
+  #taken(group: PrefixGroup, count: number): void {
+    group.count -= count
+    this.#count -= count
+    if (group.count === 0) this.#groups.delete(group.key)
+  }
+
+  #oldest(): PrefixGroup {
+    for (const group of this.#groups.values()) return group
+    throw new Error('a batch without lines was asked for one')
+  }
+
+  /** The group that the server works through, or else the next one. */
+  #groupFor(server: Replica, peers: readonly Replica[]): PrefixGroup {
+    let assigned = this.#assigned.get(server)
+    if (!assigned || assigned.left === 0 || assigned.group.count === 0) {
+      const group = this.#nextGroup(server, peers)
+      if (group.hash === null) return group
+      // The next server begins with another one.
+      this.#groups.delete(group.key)
+      this.#groups.set(group.key, group)
+      assigned = { group, left: group.count }
+      this.#assigned.set(server, assigned)
+    }
+    assigned.left--
+    return assigned.group
+  }
+
+  #nextGroup(server: Replica, peers: readonly Replica[]): PrefixGroup {
+    let looked = 0
+    for (const group of this.#groups.values()) {
+      if (group.hash === null || homeOf(group.hash, peers) === server) return group
+      if (++looked === SCAN_MAX) break
+    }
+    return this.#oldest()
+  }
+}
+
+const hashes = new WeakMap<Replica, number>()
+
+/** Rendezvous hashing: of the replicas that take lines, the one with the highest hash of group and replica. */
+function homeOf(group: number, replicas: readonly Replica[]): Replica | null {
+  let home: Replica | null = null
+  let highest = -1
+  for (const replica of replicas) {
+    if (!replica.circuit.closed) continue
+    const score = mixed(group ^ hashOf(replica))
+    if (score <= highest) continue
+    highest = score
+    home = replica
+  }
+  return home
+}
+
+/** FNV-1a of its name, which is the same in all workers. */
+function hashOf(replica: Replica): number {
+  let found = hashes.get(replica)
+  if (found === undefined) {
+    found = 0x811c9dc5
+    for (const byte of Buffer.from(replica.name)) found = Math.imul(found ^ byte, 0x01000193)
+    hashes.set(replica, found)
+  }
+  return found
+}
+
+/** The last steps of MurmurHash3: every bit of the result depends on every bit. */
+function mixed(value: number): number {
+  let h = value
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35)
+  return (h ^ (h >>> 16)) >>> 0
 }

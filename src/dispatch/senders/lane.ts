@@ -5,8 +5,7 @@
 import type { ServerLoad } from '../../backends/backend.ts'
 import { Alarm, type Clock } from '../../domain/clock.ts'
 import type { Run } from '../run.ts'
-import type { Entry } from './batch-lines.ts'
-import { FairQueue } from './fair-queue.ts'
+import { type Entry, FairQueue } from './fair-queue.ts'
 import { chooseOrProbe, chooseServer, type Route } from './routes.ts'
 import { ModelServer, type Upstream } from './upstream.ts'
 

@@ -3,12 +3,17 @@ import { BlobMissing, isDamaged } from '../../blobs/blobs.ts'
 import { Run } from '../../dispatch/run.ts'
 import type { AuditLog } from '../../domain/audit-log.ts'
 import { stopReason } from '../../domain/batch.ts'
-import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { wireError } from '../../domain/errors.ts'
 import { type Model, projectedPrice } from '../../domain/model.ts'
 import type { Price } from '../../domain/money.ts'
 import { NO_SPEND } from '../../domain/money.ts'
-import { type ChunkLine, InputChanged, lineNumbers, readChunkLines } from '../../jsonl/chunk-lines.ts'
+import {
+  type ChunkLine,
+  InputChanged,
+  lineNumbers,
+  lineThatCannotRun,
+  readChunkLines,
+} from '../../jsonl/chunk-lines.ts'
 import { reverseJournal } from '../../results/commit.ts'
 import { inputOfChunk } from '../../results/finished-lines.ts'
 import { type Journalled, readChunkJournal } from '../../results/journal.ts'
@@ -125,43 +130,12 @@ function unreadableLines(
   const numbers = new Set(lineNumbers({ lines }) ?? finished.map(({ line }) => line))
   for (let line = first_line; numbers.size < line_count; line++) numbers.add(line)
   const fault = wireError('internal_error', 'The input of this line was damaged and can no longer be read.')
-  return [...numbers]
-    .sort((a, b) => a - b)
-    .map((line) => ({
-      line,
-      custom_id_json: 'null',
-      model: null,
-      known_model: null,
-      entity: null,
-      conversation: null,
-      tags: null,
-      body: { start: 0, end: 0 },
-      model_spans: [],
-      replaced: null,
-      prompt: { start: 0, end: 0 },
-      endpoint: DEFAULT_ENDPOINT,
-      input_tokens: 0,
-      input_tokens_max: 0,
-      entries: null,
-      output_tokens_max: 0,
-      prompt_bytes: null,
-      isRepeatable: false,
-      inputs: 1,
-      choices: 1,
-      projected: NO_SPEND,
-      fault,
-    }))
+  return [...numbers].sort((a, b) => a - b).map((line) => lineThatCannotRun(line, fault))
 }
 
 /** The lines of a chunk whose results the database rejects, without the text that it rejects. */
 function rejectedLines(lines: readonly ChunkLine[]): ChunkLine[] {
   const fault = wireError('internal_error', 'The result of this line could not be stored. It is not charged.')
-  return lines.map((line) => ({
-    ...line,
-    model: null,
-    known_model: null,
-    entity: null,
-    projected: NO_SPEND,
-    fault,
-  }))
+  const unknown = { model: null, known_model: null, entity: null, projected: NO_SPEND }
+  return lines.map((line) => ({ ...line, ...unknown, fault }))
 }
