@@ -12,7 +12,7 @@ import { checkLine } from './check-line.ts'
 import { packNumbers, unpackNumbers } from './first-lines.ts'
 import type { Span } from './json-scan.ts'
 import { type InputLine, LineScanner } from './line-scan.ts'
-import { type BodyFacts, promptSpan } from './line-scan-body.ts'
+import type { BodyFacts } from './line-scan-body.ts'
 import {
   choicesOf,
   entriesOf,
@@ -205,7 +205,7 @@ function chunkLine(
     body: { start: body.span.start, end: body.span.end },
     model_spans: body.model_spans,
     replaced: replacedValues(body),
-    prompt: promptSpan(body),
+    prompt: { start: body.prompt.start, end: body.prompt.end },
     endpoint: scanned.url,
     input_tokens: model ? projectPrompt(body, model) : 0,
     input_tokens_max: all.tokens.input_tokens,

@@ -168,11 +168,14 @@ class FieldSet {
   readonly fields = new Map<string, Field>()
   /** The fields of the last body, to be reset. */
   readonly found: Field[] = []
+  readonly prompt: Field
 
   constructor(endpoint: Endpoint) {
     this.endpoint = endpoint
     this.names = new Names(...Object.keys(endpoint.fields))
     for (const [name, role] of Object.entries(endpoint.fields)) this.fields.set(name, new Field(name, role))
+    const [name = ''] = endpoint.required[0] ?? []
+    this.prompt = this.fields.get(name) ?? new Field(name, 'prompt')
   }
 }
 
@@ -210,6 +213,11 @@ export class BodyFacts {
   /** The fields of the endpoint in the table of endpoints. */
   get fields(): ReadonlyMap<string, Field> {
     return this.#set.fields
+  }
+
+  /** The prompt, or the part of it that lines are most likely to share. */
+  get prompt(): Readonly<Span> {
+    return this.#set.prompt
   }
 
   get found(): readonly Field[] {
@@ -346,11 +354,4 @@ function isFunction(json: JsonScanner): boolean {
     else isFunction = json.readString() && json.text(TOOL_TYPES) !== null
   }
   return isFunction
-}
-
-/** The prompt of a body, or the part of it that lines are most likely to share. */
-export function promptSpan({ endpoint, fields }: BodyFacts): Span {
-  const [name = ''] = endpoint.required[0] ?? []
-  const { start, end } = fields.get(name) ?? { start: 0, end: 0 }
-  return { start, end }
 }

@@ -61,7 +61,7 @@ test('a file by question is claimed in chunks about the same documents, whose by
     Array.from({ length: 24 }, (_, i) => i),
   )
   assert.deepEqual([sharing.depth, sharing.isScattered], [4096, undefined])
-  assert.deepEqual(shares(sharing), [65, 0])
+  assert.deepEqual(shares(sharing), [66, 0])
 })
 
 test('a file by document, and one of prompts that have nothing in common, stay as they are', () => {
@@ -124,4 +124,17 @@ test('documents that differ in a few bytes are told apart', () => {
   const sharing = sharingOf(lines)
   assert.ok(sharing.shared_bytes > 0.58 * sharing.prompt_bytes)
   assert.ok(sharing.shared_bytes < 0.68 * sharing.prompt_bytes)
+})
+
+test('the lines of a common beginning are counted by its signature, until other beginnings turn out to have it', () => {
+  const page = 'what is to be done '.repeat(220)
+  const texts = Array.from({ length: 2000 }, (_, i) => page.slice(0, 4100).concat(`${i}`))
+  const [shared = 0, near = 0] = shares(sharingOf(texts.map((text) => ({ text }))))
+  assert.ok(shared >= 98 && near >= 98, `${shared} %, ${near} %`)
+  // At byte 56 of the prompt, of which no signature is made.
+  const differing = texts.map(
+    (text, i) => `${text.slice(0, 29)}${String.fromCharCode(0x4e00 + (i % 100))}${text.slice(30)}`,
+  )
+  const [repeated = 0, close = 0] = shares(sharingOf(differing.map((text) => ({ text }))))
+  assert.ok(repeated >= 90 && close <= 6, `${repeated} %, ${close} %`)
 })

@@ -8,7 +8,6 @@
 // are compared by a hash of all their bytes.
 import { crc32 } from 'node:zlib'
 import type { InputLine } from './line-scan.ts'
-import { promptSpan } from './line-scan-body.ts'
 
 export interface Sharing {
   prompt_bytes: number
@@ -44,11 +43,17 @@ const REACH_MIN = 0.1
 /** The reach below which lines count as scattered. */
 const REACH_SCATTERED = 0.8
 
+/** Bytes from which a call of native code is faster than a hash here. */
+const NATIVE_BYTES = 1024
+/** Lines with a beginning from which its signature stands for it, and how many of them until its bytes are checked. */
+const COMMON_LINES = 16
+const LINES_PER_CHECK = 64
+
 /** The lines with one beginning. */
 interface Group {
   /** Signatures and hashes of the beginning, by depth, at least down to its own. */
   signatures: Int32Array
-  hashes: Int32Array
+  hashes: readonly number[]
   count: number
   /** The number of lines within NEAR_BYTES of the previous one. */
   near: number
@@ -62,13 +67,28 @@ interface Group {
   chunks: number[]
 }
 
+/** A beginning of so many lines that its signature stands for all its bytes, in one chunk and between two checks. */
+interface Common {
+  /** By depth; empty where other beginnings have the same signature. */
+  groups: readonly Group[]
+  chunk: number
+  lines: number
+}
+
 export class SharedBeginnings {
   readonly #levels = DEPTHS.map(() => new Level())
-  /** The signatures of the current line, by depth. */
+  readonly #common = new Map<number, Common>()
+  /** The signatures of the current line, by depth, and the groups that it belongs to. */
   readonly #signatures = new Int32Array(DEPTHS.length)
+  #groups: Group[] = []
+  /** The number of lines by the number of depths that they reach, and their bytes before the first depth. */
+  readonly #reached = new Float64Array(DEPTHS.length + 1)
+  #leadBytes = 0
   #bytes = 0
   #model: string | null = null
   #modelHash = 0
+  #viewed: Buffer | null = null
+  #view: DataView = new DataView(new ArrayBuffer(0))
 
   /** Adds a line of `chunk`, the last chunk so far. `position`: the line's place in the file, in chunks. */
   add(line: InputLine, chunk: number, position: number): void {
@@ -76,25 +96,27 @@ export class SharedBeginnings {
     if (body.endpoint.usage.output === null) return
     if (body.model !== this.#model) this.#modelHash = crc32(body.model ?? '')
     this.#model = body.model
-    const { start, end } = promptSpan(body)
+    if (bytes !== this.#viewed) this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
+    this.#viewed = bytes
+    const { start, end } = body.prompt
     let leadBytes = 0
     let signature = this.#modelHash
     for (const { role, start: from, end: to } of body.found) {
-      if (from === start || (role !== 'tools' && role !== 'prompt')) continue
+      if ((role !== 'tools' && role !== 'prompt') || from === start) continue
       leadBytes += to - from
-      signature = signatureOf(signature ^ (to - from), bytes, from, to, Math.max(8, (to - from) >> 4))
+      signature = signatureOf(signature ^ (to - from), this.#view, from, to, Math.max(8, (to - from) >> 4))
     }
     const at = this.#bytes
     this.#bytes += leadBytes + end - start
     let reached = 0
-    for (; reached < DEPTHS.length && DEPTHS[reached]! <= end - start; reached++)
-      this.#levels[reached]!.count(
-        reached === 0 ? leadBytes + DEPTHS[0]! : DEPTHS[reached]! - DEPTHS[reached - 1]!,
-      )
+    while (reached < DEPTHS.length && DEPTHS[reached]! <= end - start) reached++
+    this.#reached[reached]!++
+    if (reached === 0) return
+    this.#leadBytes += leadBytes
     let depths = 0
     for (let from = start; depths < reached; depths++) {
       const to = start + DEPTHS[depths]!
-      signature = signatureOf(signature, bytes, from, to, depths === 0 ? 8 : (to - from) >> 2)
+      signature = signatureOf(signature, this.#view, from, to, depths === 0 ? 16 : (to - from) >> 1)
       if ((signature & this.#levels[depths]!.signatureMask) !== 0) break
       this.#signatures[depths] = signature
       from = to
@@ -102,26 +124,53 @@ export class SharedBeginnings {
     if (depths > 0) this.#addSampled(line, start, depths, { at, chunk, position })
   }
 
-  #addSampled({ body, bytes }: InputLine, start: number, depths: number, place: Place): void {
+  #addSampled(line: InputLine, start: number, depths: number, place: Place): void {
+    const signature = this.#signatures[depths - 1]!
+    const common = this.#common.get(signature)
+    if (common?.chunk === place.chunk && ++common.lines % LINES_PER_CHECK !== 0) {
+      for (let depth = 0; depth < common.groups.length; depth++)
+        this.#levels[depth]!.repeat(common.groups[depth]!, place)
+      return
+    }
+    this.#groups = []
+    if (!this.#addHashed(line, start, depths, place)) return
+    const groups = this.#groups
+    const { count } = groups[depths - 1]!
+    if (common === undefined) {
+      if (count >= COMMON_LINES) this.#common.set(signature, { groups, chunk: place.chunk, lines: 0 })
+    } else if (common.groups.at(-1) === groups[depths - 1]) common.chunk = place.chunk
+    else this.#common.set(signature, { groups: [], chunk: -1, lines: 0 })
+  }
+
+  /** Adds the line to the groups of its beginnings; false if it is not in the sample of each depth. */
+  #addHashed({ body, bytes }: InputLine, start: number, depths: number, place: Place): boolean {
     let hash = this.#modelHash
     for (const { role, start: from, end: to } of body.found)
       if (from !== start && (role === 'tools' || role === 'prompt'))
         hash = crc32(bytes.subarray(from, to), hash)
-    const signatures = this.#signatures.slice(0, depths)
-    const hashes = new Int32Array(depths)
+    const hashes: number[] = []
+    let signatures: Int32Array | undefined
     for (let depth = 0, from = start; depth < depths; depth++) {
       const level = this.#levels[depth]!
       const to = start + DEPTHS[depth]!
-      hash = crc32(bytes.subarray(from, to), hash)
-      if ((hash & level.hashMask) !== 0) return
-      hashes[depth] = hash
-      if (!level.add(hash, place)) {
-        level.begin(hash, { signatures, hashes }, place)
+      hash =
+        to - from < NATIVE_BYTES
+          ? signatureOf(hash, this.#view, from, to, 4)
+          : crc32(bytes.subarray(from, to), hash >>> 0) | 0
+      if ((hash & level.hashMask) !== 0) return false
+      hashes.push(hash)
+      let group = level.groups.get(hash)
+      if (group) level.repeat(group, place)
+      else {
+        signatures ??= this.#signatures.slice(0, depths)
+        group = level.begin(hash, { signatures, hashes }, place)
         const most = Math.min(GROUPS_MAX, GROUPS_FIRST + GROUPS_PER_CHUNK * place.chunk)
         while (level.groups.size > most) this.#halve(depth, most / 2)
       }
+      this.#groups.push(group)
       from = to
     }
+    return true
   }
 
   /** Drops half of the sample of a depth: by signatures of the first one with `least` beginnings, or else by hashes. */
@@ -136,6 +185,7 @@ export class SharedBeginnings {
       one.keep(({ signatures, hashes }) =>
         to === -1 ? (hashes[depth]! & level.hashMask) === 0 : (signatures[to]! & level.signatureMask) === 0,
       )
+    this.#common.clear()
   }
 
   finish(chunkCount: number): Sharing {
@@ -144,10 +194,12 @@ export class SharedBeginnings {
     let most = 0
     for (const [i, level] of this.#levels.entries()) {
       const { any, near } = level.shares()
-      sharing.shared_bytes += Math.round(any * level.bytes)
-      sharing.near_bytes += Math.round(near * level.bytes)
+      const lines = this.#reached.subarray(i + 1).reduce((sum, count) => sum + count, 0)
+      const bytes = i === 0 ? this.#leadBytes + lines * DEPTHS[0]! : lines * (DEPTHS[i]! - DEPTHS[i - 1]!)
+      sharing.shared_bytes += Math.round(any * bytes)
+      sharing.near_bytes += Math.round(near * bytes)
       // The bytes that lines could save which repeat this beginning, but not near an earlier line.
-      const saved = (any - near) * level.lines * DEPTHS[i]!
+      const saved = (any - near) * lines * DEPTHS[i]!
       if (saved <= most) continue
       most = saved
       best = level
@@ -176,41 +228,34 @@ class Level {
   /** Bits that must be zero in the signature and in the hash of a sampled beginning. */
   signatureMask = 0
   hashMask = 0
-  /** The lines whose prompts reach this depth, and the sum of their bytes between the previous depth and this one. */
-  lines = 0
-  bytes = 0
   /** Sums by chunk: distances, in chunks, of repeated beginnings to their first; repeated; and new beginnings. */
   readonly #distances: number[] = []
   readonly #repeated: number[] = []
   readonly #fresh: number[] = []
 
-  /** Counts a line, sampled or not, with its bytes between the depths. */
-  count(bytes: number): void {
-    this.lines++
-    this.bytes += bytes
-  }
-
-  /** Adds a line to the group of its beginning; false if there is none yet. */
-  add(hash: number, { at, chunk, position }: Place): boolean {
-    while (this.#fresh.length <= chunk)
-      for (const counts of [this.#distances, this.#repeated, this.#fresh]) counts.push(0)
-    const group = this.groups.get(hash)
-    if (!group) {
-      this.#fresh[chunk]!++
-      return false
-    }
+  /** Adds a line to the group of its beginning. */
+  repeat(group: Group, { at, chunk, position }: Place): void {
+    if (chunk >= this.#fresh.length) this.#reach(chunk)
     this.#repeated[chunk]!++
     this.#distances[chunk]! += position - group.first
     group.count++
     if (at - group.at <= NEAR_BYTES) group.near++
     group.at = at
-    if (group.chunks.at(-1) === chunk) group.same++
+    if (group.chunks[group.chunks.length - 1] === chunk) group.same++
     else if (group.chunks.length < CHUNKS_PER_GROUP_MAX) group.chunks.push(chunk)
-    return true
   }
 
-  begin(hash: number, of: Pick<Group, 'signatures' | 'hashes'>, { at, chunk, position }: Place): void {
-    this.groups.set(hash, { ...of, count: 1, near: 0, same: 0, at, first: position, chunks: [chunk] })
+  begin(hash: number, of: Pick<Group, 'signatures' | 'hashes'>, { at, chunk, position }: Place): Group {
+    this.#reach(chunk)
+    this.#fresh[chunk]!++
+    const group = { ...of, count: 1, near: 0, same: 0, at, first: position, chunks: [chunk] }
+    this.groups.set(hash, group)
+    return group
+  }
+
+  #reach(chunk: number): void {
+    while (this.#fresh.length <= chunk)
+      for (const counts of [this.#distances, this.#repeated, this.#fresh]) counts.push(0)
   }
 
   /** Whether the next bit of signatures divides the groups about in half. */
@@ -268,14 +313,15 @@ class Level {
   }
 }
 
-/** A hash of every `step`-th word of the bytes. */
-function signatureOf(seed: number, bytes: Buffer, from: number, to: number, step: number): number {
+/** A hash of every `step`-th word of the bytes; a sum, since its products do not wait for each other. */
+function signatureOf(seed: number, bytes: DataView, from: number, to: number, step: number): number {
   let hash = seed
+  let factor = 0x4c9e2d51
   for (let at = from; at + 4 <= to; at += step) {
-    const word = bytes[at]! | (bytes[at + 1]! << 8) | (bytes[at + 2]! << 16) | (bytes[at + 3]! << 24)
-    hash = Math.imul(hash ^ word, 0xcc9e2d51)
-    hash ^= hash >>> 15
+    hash = (hash + Math.imul(bytes.getInt32(at, true), factor)) | 0
+    factor = (factor + 0x1e3779b2) | 0
   }
-  hash = Math.imul(hash, 0x85ebca6b)
-  return hash ^ (hash >>> 13)
+  hash = Math.imul(hash ^ (hash >>> 15), 0x85ebca6b)
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35)
+  return hash ^ (hash >>> 16)
 }
