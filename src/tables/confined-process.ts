@@ -8,8 +8,9 @@ export function forkConfined(
   { heapMib, stdout = false }: { heapMib: number; stdout?: boolean },
 ): ChildProcess {
   const ending = import.meta.url.endsWith('.ts') ? 'ts' : 'js'
+  const { NODE_COMPILE_CACHE } = process.env
   return fork(new URL(`./${file}.${ending}`, import.meta.url), {
-    env: {},
+    env: NODE_COMPILE_CACHE === undefined ? {} : { NODE_COMPILE_CACHE },
     execArgv: [`--max-old-space-size=${heapMib}`, '--max-semi-space-size=4'],
     serialization: 'advanced',
     // V8's messages about a full heap are discarded.

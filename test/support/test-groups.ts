@@ -1,10 +1,15 @@
 // Runs all test files but the long ones in a few processes, for `npm test`. A file on its own spends most of its time
 // on starting a process and loading the whole service; the files of a group share both. Their folders lie in memory
-// where there is plenty: hundreds of services start on a new database.
+// where there is plenty: hundreds of services start on a new database. The processes that tests start load the service from
+// a cache of compiled modules, in half of the CPU time.
 import { existsSync, globSync, statfsSync } from 'node:fs'
+import { enableCompileCache, flushCompileCache } from 'node:module'
 import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
 
 const ROOT = new URL('../../', import.meta.url)
+
+const COMPILED = fileURLToPath(new URL('node_modules/.cache/compiled/', ROOT))
 
 const MEMORY = '/dev/shm'
 const MEMORY_BYTES_MIN = 1024 ** 3
@@ -23,9 +28,12 @@ export async function runGroup(name: GroupName): Promise<void> {
     const { bavail, bsize } = statfsSync(MEMORY)
     if (bavail * bsize >= MEMORY_BYTES_MIN) process.env.TMPDIR ??= MEMORY
   }
+  process.env.NODE_COMPILE_CACHE ??= COMPILED
+  enableCompileCache(process.env.NODE_COMPILE_CACHE)
   const loaded = Promise.withResolvers<void>()
   test(`the files of the group "${name}" are loaded`, () => loaded.promise)
   for (const file of GROUPS[name]) await import(new URL(file, ROOT).href)
+  flushCompileCache()
   loaded.resolve()
 }
 
