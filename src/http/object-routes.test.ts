@@ -128,6 +128,6 @@ test('paging through a list shows every object that exists throughout exactly on
         for (const id of staying) assert.ok(met.includes(id), 'nothing missing')
       },
     ),
-    { numRuns: 12 },
+    { numRuns: 6 },
   )
 })

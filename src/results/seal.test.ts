@@ -87,7 +87,7 @@ describe('sealing', () => {
     const sealed = sealBlobs(disk.blobs, master)
     const line = fc.record({
       part: fc.constantFrom('output' as const, 'error' as const),
-      bytes: fc.oneof(fc.integer({ min: 0, max: 500 }), fc.integer({ min: 0, max: 3 * MIB })),
+      bytes: fc.oneof(fc.integer({ min: 0, max: 500 }), fc.integer({ min: 0, max: MIB })),
       home: fc.integer({ min: 0, max: 2 }),
     })
     let run = 0
