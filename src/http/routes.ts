@@ -4,12 +4,14 @@ import { Idempotency } from './request/idempotency.ts'
 import { HeavyReads, ProjectSlots } from './response/long-calls.ts'
 import type { App, RouteDependencies, ServiceDependencies } from './route.ts'
 import { applyRoute } from './routes/apply.ts'
+import { BatchCreation } from './routes/batch-creation.ts'
 import { batchLineRoutes, batchStatisticsRoutes } from './routes/batch-lines.ts'
 import { batchResultsRoute } from './routes/batch-results.ts'
 import { batchRoutes } from './routes/batches.ts'
 import { consoleRoutes, rootRoute } from './routes/console/console.ts'
 import { consoleSessionRoutes } from './routes/console/session.ts'
-import { createBatchRoutes } from './routes/create-batch.ts'
+import { createBatchRoute } from './routes/create-batch.ts'
+import { estimateRoute } from './routes/estimate-batch.ts'
 import { fileContentRoute, fileRoutes } from './routes/files.ts'
 import { keyRoutes } from './routes/keys.ts'
 import { limitRoutes } from './routes/limits.ts'
@@ -19,6 +21,7 @@ import { modelRoutes } from './routes/models.ts'
 import { configSchemaRoute, docsRoutes, openapiRoute } from './routes/openapi.ts'
 import { projectRoutes, quotaRoute } from './routes/projects.ts'
 import { requestRoutes } from './routes/requests.ts'
+import { retryRoute } from './routes/retry-batch.ts'
 import { singleRequestRoutes } from './routes/single-requests.ts'
 import { healthRoutes, metricsRoute, statusRoutes } from './routes/status.ts'
 import { uploadRoutes } from './routes/uploads.ts'
@@ -30,11 +33,13 @@ const DOWNLOADS_MAX = 256
 const STREAMS_MAX = 1_000
 
 /** The functions that add the endpoints, in the order of the reference. */
-const ROUTES: readonly ((app: App, deps: RouteDependencies) => void)[] = [
+const ROUTES: readonly ((app: App, deps: RouteDependencies, creation: BatchCreation) => void)[] = [
   fileRoutes,
   fileContentRoute,
   uploadRoutes,
-  createBatchRoutes,
+  createBatchRoute,
+  estimateRoute,
+  retryRoute,
   batchRoutes,
   messageBatchRoutes,
   batchResultsRoute,
@@ -76,5 +81,7 @@ export function addRoutes(
     downloads: new ProjectSlots('downloads', DOWNLOADS_MAX),
     streams: new ProjectSlots('streams', STREAMS_MAX),
   }
-  for (const add of ROUTES) add(app, deps)
+  const creation = new BatchCreation(deps)
+  app.addHook('preClose', async () => creation.stop())
+  for (const add of ROUTES) add(app, deps, creation)
 }

@@ -1,9 +1,15 @@
 // Anthropic's Message Batches: the batches of the endpoint `/v1/messages`, as clients of that API know them.
-// create-batch.ts creates them.
+import { Readable } from 'node:stream'
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { endingOf, isTerminal } from '../../domain/batch.ts'
+import { defaultWindow } from '../../domain/days.ts'
+import { entityOf } from '../../domain/entity.ts'
 import { ApiError, ERRORS, type WireError, wireError } from '../../domain/errors.ts'
+import { gathered } from '../../domain/gathered-bytes.ts'
+import { orderBatch } from '../../intake/create-batch.ts'
+import { MESSAGE_BODY_BYTES_MAX, MessageRequests, otherBody } from '../../intake/message-requests.ts'
+import { formOfFile, receiveUpload } from '../../intake/upload.ts'
 import { inBlocks } from '../../jsonl/byte-lines.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
 import { cancelBatch } from '../../lifecycle/batch.ts'
@@ -16,6 +22,7 @@ import { findFile, readExpiries } from '../../store/files.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Reader } from '../../store/store.ts'
 import {
+  CreateMessageBatch,
   DeletedMessageBatch,
   MESSAGE_PAGE_DEFAULT,
   MessageBatch,
@@ -24,14 +31,18 @@ import {
   messagesError,
 } from '../../wire/message-batch.ts'
 import { authorize } from '../access/auth.ts'
+import { planOf } from '../access/caller.ts'
+import { hasIdempotencyKey, headerText, idempotentCall, sendOnce } from '../request/idempotency.ts'
 import { whenSent } from '../response/long-calls.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
+import { type BatchCreation, CreateHeaders, ENTITY_CHARACTERS_MAX, ownerOf } from './batch-creation.ts'
 
 const NO_RESULTS =
   'The results of this batch, or a part of them, were deleted or have expired. ' +
   '`GET /v1/batches/{batch_id}/results` reads what is left.'
 
-export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads }: RouteDependencies): void {
+export function messageBatchRoutes(app: App, deps: RouteDependencies, creation: BatchCreation): void {
+  const { store, sealed, clock, wake, reads, plans } = deps
   route(app, 'GET /v1/messages/batches', {
     access: ['batches:read'],
     operation: 'listMessageBatches',
@@ -56,6 +67,54 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
       const ids = { first_id: data[0]?.id ?? null, last_id: data.at(-1)?.id ?? null }
       return { data, has_more: rows.length > limit, ...ids }
     },
+  })
+
+  app.register(async (scope) => {
+    scope.removeContentTypeParser('application/json')
+    scope.addContentTypeParser('application/json', async (_request: FastifyRequest, body: Readable) => body)
+    route(scope, 'POST /v1/messages/batches', {
+      access: ['batches:write'],
+      operation: 'createMessageBatch',
+      summary: 'Create a message batch',
+      description:
+        'A batch of the endpoint `/v1/messages` with the longest window of the plan. The requests become a file (`requests.jsonl`) while they arrive; the key needs `files:write` as well. A request that cannot run is `errored` in the results; one that is no request, or has the `custom_id` of another, is an error of the call.',
+      answer: MessageBatch,
+      headers: CreateHeaders,
+      rules: { body: { properties: { requests: { minItems: 1, maxItems: 100_000 } } } },
+      errors: ['plan_lacks_feature', 'file_not_processed', 'usage_limit_exceeded', 'quota_exceeded'],
+      body: CreateMessageBatch,
+      streams: true,
+      async handler(request, caller, reply) {
+        const { headers, body } = request
+        if (!(body instanceof Readable)) throw otherBody()
+        authorize(caller, ['files:write'])
+        hasIdempotencyKey(headers)
+        const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
+        request.entity = entityOf(null, null, header_entity)
+        const owner = { ...ownerOf(request, header_entity), takesAnyFile: 'pending' as const }
+        const plan = planOf(plans, caller)
+        const completion_window = defaultWindow(plan.completion_windows.map(({ text }) => text))
+        const order = { endpoint: '/v1/messages' as const, completion_window }
+        const orderOf = (input_file_id: string) => orderBatch({ ...order, input_file_id }, owner, plan)
+        orderOf('')
+        const bytes = Number(headers['content-length'] ?? 0)
+        if (bytes > MESSAGE_BODY_BYTES_MAX) throw new ApiError('payload_too_large')
+        const requests = new MessageRequests(gathered(body), deps.line_bytes_max)
+        const answer = await creation.createOfNewFile(request, {
+          call: () => idempotentCall(request, 'POST /v1/messages/batches', { requests: requests.sha256() }),
+          show: (batch) => showMessageBatch(batch, request),
+          namesRequests: true,
+          bytes,
+          orderOf,
+          webhook: null,
+          storeFile: (upload, check, hold) => {
+            const form = formOfFile('requests.jsonl', requests.lines(hold))
+            return receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check)
+          },
+        })
+        return sendOnce(reply, answer)
+      },
+    })
   })
 
   route(app, 'GET /v1/messages/batches/:batch_id', {

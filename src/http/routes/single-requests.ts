@@ -39,7 +39,7 @@ import {
   storeTogether,
 } from '../request/idempotency.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
-import { CreateHeaders, ENTITY_CHARACTERS_MAX, ownerOf } from './create-batch.ts'
+import { CreateHeaders, ENTITY_CHARACTERS_MAX, ownerOf } from './batch-creation.ts'
 import { lineReader } from './requests.ts'
 import { type OwnWebhook, ownWebhook, showWebhook, withSecret } from './webhooks.ts'
 
