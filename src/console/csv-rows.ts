@@ -1,6 +1,6 @@
 // Parses a small table: CSV (RFC 4180) with any line ends, or tab-separated if the first line has tabs.
 
-type SmallTable = { columns: string[]; rows: string[][] }
+export type SmallTable = { columns: string[]; rows: string[][] }
 
 export function readTable(text: string): SmallTable {
   const separator = (text.split('\n', 1)[0] ?? '').includes('\t') ? '\t' : ','

@@ -1,6 +1,7 @@
 // Makes the request lines that ask a model about the rows of a table.
 import { DEFAULT_ENDPOINT, EMBEDDINGS } from '../domain/endpoint.ts'
 import type { AnswerSchema } from './answer-cells.ts'
+import type { ColumnOrder } from './column-order.ts'
 import { columnIndex, compileTemplate, refuseSame, type Template } from './prompt-template.ts'
 import { type Cell, cellText, RowError, rowId, TableError, type TableReader } from './table.ts'
 
@@ -39,6 +40,8 @@ export interface Prepared {
   empty: number
   /** The errors of rows without a request, by row number. */
   skipped: Map<number, string>
+  /** Compares the orders of the prompt's columns by the rows with a request. */
+  order?: ColumnOrder
 }
 
 /** Makes the requests for the rows of one table. */
@@ -97,6 +100,7 @@ export class Question {
       }
       try {
         yield await this.#line(prepared.rows, cells)
+        prepared.order?.add((column) => cellText(cells[column]))
       } catch (error) {
         if (!(error instanceof RowError)) throw error
         prepared.skipped.set(prepared.rows, error.message)

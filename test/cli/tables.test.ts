@@ -330,6 +330,18 @@ describe('a table', { timeout: 60_000 }, () => {
     assert.deepEqual(await readdir(folder), ['reviews.csv'])
   })
 
+  test('is estimated with the order of its columns in which prompts share most', async () => {
+    const rows = Array.from({ length: 50 }, (_, i) => `number ${i},${'the rules '.repeat(9)}${i % 2}`)
+    await writeFile(at('rules.csv'), ['text,rules', ...rows, ''].join('\n'))
+    const { code, err, out } = await run('rules.csv', '--prompt', '{{text}}, by {{rules}}', '--estimate')
+    assert.equal(code, 0, err)
+    assert.match(out, /^50 lines/)
+    assert.match(
+      err,
+      /With its columns in the order \{\{rules\}\} \{\{text\}\}, 87 % of the prompts .* as written 0 %\./,
+    )
+  })
+
   test('can be prepared, run and read as three steps', async () => {
     const question = ['--model', 'm', '--prompt', 'Classify: {{text}}']
     const prepared = await offpeak(service, 'prepare', at('reviews.csv'), ...question, '-o', at('r.jsonl'))

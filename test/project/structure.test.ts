@@ -213,6 +213,7 @@ describe('the structure of src/', () => {
     'src/domain/limit.ts',
     'src/domain/server-state.ts',
     'src/domain/waiting-text.ts',
+    'src/tables/column-order.ts',
   ]
 
   test('the console runs in a browser: of the rest of src/ it uses types and a few tables', () => {

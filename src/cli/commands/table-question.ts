@@ -8,6 +8,7 @@ import Type, { type Static } from 'typebox'
 import { parsedJson } from '../../domain/json-record.ts'
 import { nearest } from '../../domain/text.ts'
 import { type AnswerSchema, answerSchema, EMBEDDING, FIELDS_MAX } from '../../tables/answer-cells.ts'
+import type { ColumnOrder } from '../../tables/column-order.ts'
 import { BadRow, firstObject } from '../../tables/jsonl-table.ts'
 import type { Prepared, Question } from '../../tables/row-requests.ts'
 import { type SchemaCheck, SchemaChecks } from '../../tables/schema-checks.ts'
@@ -259,15 +260,16 @@ interface PrepareOptions {
   limit?: number | undefined
   signal: AbortSignal
   onRow(rows: number): void
+  order?: ColumnOrder
 }
 
 export async function prepareRows(
   table: TableReader,
   question: Question,
   path: string,
-  { limit, signal, onRow }: PrepareOptions,
+  { limit, signal, onRow, order }: PrepareOptions,
 ): Promise<Prepared> {
-  const prepared: Prepared = { rows: 0, empty: 0, skipped: new Map() }
+  const prepared: Prepared = { rows: 0, empty: 0, skipped: new Map(), ...(order && { order }) }
   async function* lines(): AsyncGenerator<string> {
     for await (const line of question.lines(table, prepared, limit)) {
       yield line

@@ -8,6 +8,7 @@ import { makeFolder } from '../../blobs/folders.ts'
 import { isTerminal } from '../../domain/batch.ts'
 import { byteLines } from '../../jsonl/byte-lines.ts'
 import { type AnswerSchema, answerColumns, withCells } from '../../tables/answer-cells.ts'
+import { ColumnOrder, type OrderAdvice } from '../../tables/column-order.ts'
 import type { Question } from '../../tables/row-requests.ts'
 import { rowOfId, type TableReader, withoutEnding } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
@@ -44,6 +45,8 @@ export interface TableJob {
   order: Pick<RunOrder, 'input' | 'output' | 'errors' | 'state' | 'table' | 'model'>
   target: Target
   columns: readonly string[]
+  /** A better order of the columns in the prompt; null or absent without one. */
+  orderAdvice?: OrderAdvice | null
   /** Writes the table with the answers. */
   join(): Promise<JoinedRows>
   /** Deletes the folder, unless an interrupted run can be resumed from it. */
@@ -72,16 +75,20 @@ export async function startTableJob(
   const clear = (): Promise<void> => clearFolder(target, state)
   makeFolder(tableFolder(target.path), 0o777)
   try {
+    const columns = table.columns.map(({ name }) => name)
+    const order = new ColumnOrder(terms.prompt, columns, terms.system)
     const { rows } = await prepareRows(table, question, files.input, {
       limit: terms.limit,
       signal,
       onRow: showRows(view),
+      order,
     })
     const asked = { input, table, terms, question, schema, target }
     return {
       order: { ...files, state, table: { terms, rows }, model: terms.model },
       target,
-      columns: table.columns.map(({ name }) => name),
+      columns,
+      orderAdvice: terms.embeds ? null : order.advice(),
       join: () => joinTable(asked, [files]),
       clear,
     }

@@ -300,6 +300,7 @@ export const messages = {
   'new.text': ['Text', 'Text'],
   'new.estimate': ['What it would cost', 'Was es kosten würde'],
   'new.inputTokens': ['Input tokens', 'Token der Prompts'],
+  'new.columnOrder': ['With its columns in the order {columns}, {shared} of the prompts can come from a prefix cache; as written {written}', 'Mit ihren Spalten in der Reihenfolge {columns} können {shared} der Prompts aus einem Präfix-Cache kommen; so {written}'],
   'new.promptCache': ['up to {shared} from a prefix cache; {written} in the order of the file', 'bis zu {shared} aus einem Präfix-Cache; {written} in der Reihenfolge der Datei'],
   'new.outputTokens': ['Output tokens, at most', 'Token der Antworten, höchstens'],
   'new.speedUnknown': ['known once lines are answered', 'bekannt, sobald Zeilen beantwortet sind'],

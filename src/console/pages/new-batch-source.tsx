@@ -1,8 +1,10 @@
 // Reads the lines of a new batch from a dropped file, from a table and a prompt, or from an editor for a few lines.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
+import { ColumnOrder } from '../../tables/column-order.ts'
 import type { ModelObject } from '../../wire/model.ts'
-import { fillPrompt, readTable, unknownColumns } from '../csv-rows.ts'
+import { fillPrompt, readTable, type SmallTable, unknownColumns } from '../csv-rows.ts'
+import { percent } from '../format.ts'
 import { t } from '../i18n.ts'
 import { brokenAt } from '../json.ts'
 import { Button, Choice } from '../parts/button.tsx'
@@ -100,11 +102,25 @@ function useDraft<Name extends string>(name: string, start: Readonly<Record<Name
   return useFields({ ...start, ...kept }, (values) => sessionStorage.setItem(key, JSON.stringify(values)))
 }
 
-/** A warning about a prompt with names in single braces, or without columns. */
-function promptWarning(prompt: string, columns: readonly string[]): string | null {
-  const { 1: name } = /(?<!\{)\{\s*([^{}]+?)\s*\}(?!\})/.exec(prompt) ?? []
+/** The rows by which orders of columns are compared, after each change of the form. */
+const COMPARED_MAX = 500
+
+/** A warning about a prompt with names in single braces, without columns, or with columns in a costly order. */
+function promptWarning(prompt: string, system: string, { columns, rows }: SmallTable): string | null {
+  const both = `${prompt} ${system}`
+  const { 1: name } = /(?<!\{)\{\s*([^{}]+?)\s*\}(?!\})/.exec(both) ?? []
   if (name !== undefined && columns.includes(name)) return t('new.singleBraces', { name })
-  return prompt.includes('{{') ? null : t('new.sameForAll')
+  if (!both.includes('{{')) return t('new.sameForAll')
+  const order = new ColumnOrder(prompt, columns, system)
+  for (const row of rows.slice(0, COMPARED_MAX)) order.add((column) => row[column] ?? '')
+  const advice = order.advice()
+  if (advice === null) return null
+  const { shared, as_written } = advice
+  return t('new.columnOrder', {
+    columns: advice.columns,
+    shared: percent(shared, 1),
+    written: percent(as_written, 1),
+  })
 }
 
 function TableForm({ models, onFile }: SourceProps): VNode {
@@ -139,7 +155,7 @@ function TableForm({ models, onFile }: SourceProps): VNode {
           : badSchema
             ? t('new.badSchema')
             : null
-  const doubt = promptWarning(`${prompt} ${system}`, table.columns)
+  const doubt = promptWarning(prompt, system, table)
   const load = (files: FileList | null): void => void files?.[0]?.text().then(bind('text').onInput)
   return (
     <div class="columns">
