@@ -220,7 +220,7 @@ export class Worker {
   wake(news: 'wake' | 'chunks' = 'wake'): void {
     if (this.#stopping) return
     const { recorder, runs } = this.#dispatch
-    if (recorder.failingSince === null) this.#claimer.claimNow()
+    if (recorder.failingSince === null) this.#claimer.claimNow(news)
     if (news === 'chunks') return
     this.#endingBatches.endNow()
     this.#tasks.claimNow()

@@ -77,8 +77,9 @@ export class Claimer {
   /** Whether to look for chunks of which batch APIs have lines, and for chunks that go before lines which wait here. */
   #looksForEnded = true
   #looksAhead = true
-  /** The last claim returned as many chunks as requested, so the next claim need not look first. */
+  /** The last claim returned as many chunks as requested, or there is news of chunks: the next claim need not look first. */
   #lastClaimWasFull = false
+  #hasNews = false
 
   constructor(options: ClaimerOptions) {
     this.#options = options
@@ -89,12 +90,13 @@ export class Claimer {
     if (!this.#foundNothing) this.#rounds.start()
   }
 
-  /** Claims what there is; while it claims, once more after that. */
-  claimNow(): void {
+  /** Claims what there is; while it claims, once more after that. `chunks`: there are new chunks. */
+  claimNow(news: 'wake' | 'chunks' = 'wake'): void {
     this.#foundNothing = false
     this.#othersAt = 0
     this.#entitiesAt = 0
-    this.#looksForEnded = true
+    this.#hasNews = news === 'chunks'
+    this.#looksForEnded ||= !this.#hasNews
     this.#looksAhead = true
     this.#rounds.start()
   }
@@ -141,7 +143,9 @@ export class Claimer {
     for (const order of [...this.#wantedAtRisk(), ...this.#wanted()]) {
       const partial = isPartial(order)
       if (partial && clock.steady() < this.#othersAt && !leases.isReleaseDue) continue
-      const expected = leases.isReleaseDue || (this.#lastClaimWasFull && !order.onePerProject)
+      const expected =
+        leases.isReleaseDue || (this.#lastClaimWasFull && !order.onePerProject) || (this.#hasNews && !partial)
+      this.#hasNews = false
       if (
         expected ||
         (await hasReadyChunk(store.read, order.exceptProjects, order.models, order.onlyBatches))
@@ -151,7 +155,7 @@ export class Claimer {
       else this.#foundNothing = true
     }
     if (looked) this.#othersAt = clock.steady() + OTHERS_MS
-    return await this.#claimForEntities()
+    return !this.#foundNothing && (await this.#claimForEntities())
   }
 
   /** Claims chunks of which batch APIs have lines, whatever else there is: most have results to be read. */
