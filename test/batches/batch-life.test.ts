@@ -31,8 +31,8 @@ test('a batch of one line runs from validating to completed', async () => {
 test('results come back in input order, however the lines were sent', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
-  const ids = Array.from({ length: 2_500 }, (_, i) => `id-${i}`)
-  const batch = await service.run(ids.map((id, i) => line(id, `question ${(i * 7919) % 2500}`)))
+  const ids = Array.from({ length: 1_100 }, (_, i) => `id-${i}`)
+  const batch = await service.run(ids.map((id, i) => line(id, `question ${(i * 7919) % 1100}`)))
   const lines = await service.lines(batch.output_file_id)
   assert.deepEqual(
     lines.map((one) => one.custom_id),
@@ -51,17 +51,17 @@ test('lines of several chunks that reach the journal together are all counted, a
     .replace('timeout: 5s', 'timeout: 60s')
   await using service = await TestService.start(config)
   // Each chunk has a line that keeps it open, while the others finish.
-  const name = (i: number): string => (i % 1000 === 500 ? `held-${i}` : `line-${i}`)
-  const ids = Array.from({ length: 3_000 }, (_, i) => name(i))
+  const name = (i: number): string => (i % 1000 === 5 ? `held-${i}` : `line-${i}`)
+  const ids = Array.from({ length: 1_010 }, (_, i) => name(i))
   const file = await service.upload(ids.map((id) => JSON.stringify(line(id))).join('\n'))
   const { id } = await service.create(file.id)
-  await upstream.arrived(3_000)
+  await upstream.arrived(1_010)
   let counted = 0
-  while (counted < 2_997) counted = (await service.get(id)).request_counts.completed
+  while (counted < 1_008) counted = (await service.get(id)).request_counts.completed
   for (const answer of held) answer()
   const batch = await service.ended(id)
-  assert.deepEqual(batch.request_counts, { total: 3_000, completed: 3_000, failed: 0 })
-  assert.equal(batch.cost_usd, 0.009)
+  assert.deepEqual(batch.request_counts, { total: 1_010, completed: 1_010, failed: 0 })
+  assert.equal(batch.cost_usd, 0.00303)
   const lines = await service.lines(batch.output_file_id)
   assert.deepEqual(
     lines.map((one) => one.custom_id),

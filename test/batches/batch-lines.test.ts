@@ -107,7 +107,7 @@ test('filters find lines by code, message, model, entity and custom_id, over man
     else echo(call)
   })
   await using service = await TestService.start(configFor(upstream.base_url))
-  const ids = Array.from({ length: 2_300 }, (_, i) => `line-${i}`)
+  const ids = Array.from({ length: 2_050 }, (_, i) => `line-${i}`)
   const content = ids
     .map((id, i) => {
       const body = i % 1050 === 7 ? { model: 'unknown' } : {}
@@ -140,7 +140,7 @@ test('filters find lines by code, message, model, entity and custom_id, over man
   const { audit_blob } = await chunk.where('idx', '=', 0).executeTakeFirstOrThrow()
   const records = await readBlobRow(store.read, String(audit_blob))
   await blobs.delete(records!.key)
-  assert.deepEqual(await all(service, id, '?search=line-2203'), ['line-2203'])
+  assert.deepEqual(await all(service, id, '?search=line-2043'), ['line-2043'])
   // By the index of its custom_ids, neither.
   const index = store.read.selectFrom('files').select('ids_blob').where('id', '=', input_file_id)
   assert.ok((await index.executeTakeFirstOrThrow()).ids_blob)
@@ -151,8 +151,8 @@ test('filters find lines by code, message, model, entity and custom_id, over man
     .where('idx', '=', 1)
     .executeTakeFirstOrThrow()
   await blobs.delete(String(later.audit_blob))
-  assert.deepEqual(await all(service, id, '?custom_id=line-2203'), ['line-2203'])
-  assert.deepEqual(await all(service, id, '?custom_id=line-22030'), [])
+  assert.deepEqual(await all(service, id, '?custom_id=line-2043'), ['line-2043'])
+  assert.deepEqual(await all(service, id, '?custom_id=line-20430'), [])
   // A reader may begin anywhere.
   const middle = await page(service, id, '?after=2000&limit=2')
   assert.deepEqual(idsOf(middle), ['line-2000', 'line-2001'])
