@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { offpeak } from '../fakes/offpeak.ts'
 import { TestService } from '../service.ts'
+import { OFFPEAK } from '../support/offpeak-process.ts'
 
 const run = promisify(execFile)
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
@@ -66,7 +67,8 @@ for (const [recipe, [file, content]] of Object.entries(MAKES))
         cwd: folder,
         env: {
           PATH: process.env.PATH,
-          CLI: `${process.execPath} ${join(ROOT, 'src/main.ts')}`,
+          NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE,
+          CLI: `${process.execPath} ${OFFPEAK}`,
           OFFPEAK_BASE_URL: service.url,
           OFFPEAK_API_KEY: service.key,
         },
