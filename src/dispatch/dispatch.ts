@@ -141,10 +141,7 @@ export class Dispatch {
     await this.batchApis.rows.load(run)
   }
 
-  /**
-   * Reserves for a run that is about to be opened. Returns the time (Unix ms) before which no line of it can be sent, if
-   * there is one.
-   */
+  /** Reserves for a run that is about to be opened; returns when (Unix ms) a line can be sent, unless that is now. */
   async admit(run: Run, limitVersion: number): Promise<{ retryAt: number } | null> {
     const { clock } = this.#options
     const isEnding = stopReason(run.batch, clock.now()) !== null
@@ -213,10 +210,7 @@ export class Dispatch {
     return isLow
   }
 
-  /**
-   * Stores that a batch has begun of which a first line was sent. Usually the commit of the first finished lines says so;
-   * this does where no line finishes soon. After a crash before that, the line is sent again.
-   */
+  /** Stores that a batch has begun where no commit says so soon; after a crash before that, its line is sent again. */
   #begin(run: Run, waitMs = BEGUN_MS): void {
     const { store, clock } = this.#options
     const { id } = run.batch
@@ -279,10 +273,7 @@ export class Dispatch {
     return waited
   }
 
-  /**
-   * Applies what callers have changed: batches cancelled, paused or resumed, inputs deleted, limits. To be called several
-   * times a second.
-   */
+  /** Applies what callers have changed: cancels, pauses, deleted inputs, limits. To be called several times a second. */
   async readStatuses(): Promise<void> {
     const { store, clock } = this.#options
     for (const run of [...this.runs.values()]) this.#parkIfWaiting(run)

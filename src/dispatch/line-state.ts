@@ -88,10 +88,7 @@ export interface Gate<Run> {
   keep?(run: Run, position: number): void
 }
 
-/**
- * The next state of a line that waits, or has waited. `FINISHED`: it ends with the answer that it has. `lane`: that of its
- * model; `gates`: in the order in which they count.
- */
+/** The next state of a line that waits. `FINISHED`: it ends with the answer that it has. `gates`: the first one counts. */
 export function next<Run extends { mayStandIn: (position: number) => boolean }>(
   run: Run,
   position: number,

@@ -103,10 +103,7 @@ export class Lines {
     this.#reasks = new Reasks({ checks, memory, turn })
   }
 
-  /**
-   * Gives up a run after a mistake of this program: a line was to change in a way that its state does not allow, or could
-   * not be recorded. The next worker that claims the chunk begins with what is committed.
-   */
+  /** Gives up a run after a mistake of this program. The next worker that claims the chunk begins with what is committed. */
   broken(run: Run, error: unknown): void {
     const { batch_id: batch, idx: chunk } = run.claim
     this.#options.log.error({ err: error, batch, chunk }, 'a line is in a wrong state; its chunk is given up')
@@ -136,10 +133,7 @@ export class Lines {
     })
   }
 
-  /**
-   * Closes a run whose lease has ended; lines of other runs that followed its lines are placed. `isParked`: its chunk may
-   * come back.
-   */
+  /** Closes a run whose lease has ended; lines that followed its lines are placed. `isParked`: it may come back. */
   close(run: Run, isParked: boolean): void {
     if (isParked) this.parked.keep(run)
     this.#reasks.close(run)
@@ -235,9 +229,7 @@ export class Lines {
     }
   }
 
-  /**
-   * Ends the lines of models that were removed, as those of an unknown one, and places the others. `runs`: all open ones.
-   */
+  /** Ends the lines of models that were removed, as those of an unknown one, and places the others. */
   modelsChanged(runs: readonly Run[]): void {
     const { lanes, clock, models } = this.#options
     for (const [id, model] of models) this.#known.set(id, model)
@@ -257,10 +249,7 @@ export class Lines {
     }
   }
 
-  /**
-   * Counts the lines of each lane: that of a model that is back is another one than before, when runs that are being
-   * parked were counted.
-   */
+  /** Counts the lines of each lane: that of a model that is back is another one than before. */
   #recount(runs: readonly Run[]): void {
     for (const lane of this.#options.lanes.values()) lane.unsent = lane.retrying = lane.unsubmitted = 0
     for (const run of runs)
@@ -268,10 +257,7 @@ export class Lines {
         this.#count(run, position, run.stateOf(position), 1)
   }
 
-  /**
-   * Marks lines that a caller has cancelled, which end when they are placed; what is in flight may finish. `cancelled`:
-   * JSON of their numbers; null: none.
-   */
+  /** Marks lines that a caller has cancelled (JSON of their numbers), which end when they are placed. */
   cancel(run: Run, cancelled: string | null): void {
     const numbers = new Set<number>(JSON.parse(cancelled ?? '[]'))
     for (const position of numbers.size === 0 ? [] : run.positions()) {
@@ -321,10 +307,7 @@ export class Lines {
 
   // A line whose turn has come.
 
-  /**
-   * Begins to send the line, which is `to` be in flight or at a batch API. False if it is not to be sent: it follows an
-   * identical one, has ended with an answer, or waits for funds.
-   */
+  /** Begins to send the line. False if it follows an identical one, has ended with an answer, or waits for funds. */
   begin(run: Run, position: number, now: number, to: typeof IN_FLIGHT | typeof REMOTE): boolean {
     const { earlier, funds, turn } = this.#options
     // What a line has cost already is not shared.
@@ -378,9 +361,7 @@ export class Lines {
 
   // How lines end.
 
-  /**
-   * Ends a line that a server has answered, or asks again. Returns what it cost (nano-dollars), unless it is asked again.
-   */
+  /** Ends a line that a server has answered, or asks again. Returns what it cost (nano-dollars), unless it is asked again. */
   answered(run: Run, position: number, result: Answered, attempt: EndedAttempt): number {
     const misplaced = misplacedEntries(run.recorded(position), result.answer)
     if (misplaced !== null) {
@@ -418,10 +399,7 @@ export class Lines {
     })
   }
 
-  /**
-   * Keeps the answer, which stands if no other one comes, and asks again; unless that may cost more than was projected, or
-   * lines that are asked again have too many bytes of answers already.
-   */
+  /** Keeps the answer, which stands if no other one comes, and asks again if projected cost and memory allow it. */
   #askAgain({ run, position, answered: { body, answer }, by, attempt }: CheckedAnswer, fault: Fault): void {
     const { answers } = this.#options
     const earlier = this.#earlierThan(run, position)

@@ -26,10 +26,7 @@ import {
 } from './line-state.ts'
 import type { Upstream } from './senders/upstream.ts'
 
-/**
- * Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this worker requeues the
- * chunk.
- */
+/** Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this one requeues the chunk. */
 export type RunStop = StopReason | 'lost' | 'drained'
 
 /** The last answer of a line that is asked again. It counts if no other answer comes. */
@@ -294,10 +291,7 @@ export class Run {
     this.#due[position] = at
   }
 
-  /**
-   * Whether the line, which is asked again, ends with the answer that it has rather than waiting for long, or without a
-   * reservation: it has cost something already.
-   */
+  /** Whether the line ends with the answer that it has rather than wait for long, or without a reservation. */
   mayStandIn(position: number): boolean {
     // A line that was sent has a model; one without is not known any more, or the database rejects its results.
     return this.#tries?.[position]?.kept != null && this.#lines[position]!.model !== null

@@ -21,10 +21,7 @@ interface TaskPool {
   extraSlots: number
 }
 
-/**
- * How many tasks run at once. Small tasks have slots that large tasks cannot take, and so have deliveries and what goes
- * to and from buckets, which wait for other people's servers.
- */
+/** How many tasks run at once. Those that large tasks, or other people's servers, could hold up have slots of their own. */
 const TASK_POOLS: readonly TaskPool[] = [
   { kinds: ['validate', 'plan', 'purge', 'announce'], large: false, slots: 3, extraSlots: 1 },
   { kinds: ['validate', 'plan', 'purge'], large: true, slots: 3, extraSlots: 1 },

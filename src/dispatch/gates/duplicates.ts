@@ -26,10 +26,7 @@ interface Group {
   search: AbortController | null
 }
 
-/**
- * The choices for a line whose turn it is: it is sent, follows an identical one, shares an answer, or has one searched for
- * until the signal aborts.
- */
+/** What is done with a line whose turn it is; an answer is searched for until the signal aborts. */
 type DuplicateTurn =
   | { kind: 'send' | 'follow' }
   | { kind: 'search'; signal: AbortSignal }
@@ -94,10 +91,7 @@ export class Duplicates {
     return search ? { kind: 'search', signal: search.signal } : SEND
   }
 
-  /**
-   * Has identical lines of its chunk follow a line that a batch API has, or that is tried again, so that its attempts
-   * count for all of them.
-   */
+  /** Has identical lines of its chunk follow a line that a batch API has, or whose attempts are to count for all of them. */
   lead(run: Run, position: number): void {
     const key = run.batch.dedupe === null ? null : requestKey(run, position)
     if (key === null || this.#aside.get(run)?.has(key)) return
@@ -218,10 +212,7 @@ function isAtBatchApi({ run, position }: Entry): boolean {
   return state === REMOTE || state === UNSUBMITTED
 }
 
-/**
- * Whether the answer is of this very line, whose run was lost before a commit counted it. Shared with itself, the
- * answer would never be billed.
- */
+/** Whether the answer is of this very line, whose run was lost before a commit counted it: shared, it would never be billed. */
 export function isOwn(run: Run, position: number, { from }: SharedAnswer): boolean {
   return from.request_id === run.sharedFrom(position).request_id
 }

@@ -64,10 +64,7 @@ export class EarlierAnswers {
     return firsts[position] ?? 0
   }
 
-  /**
-   * The stored answer of an identical line, waited for while another worker has that line; null if the request is to be
-   * sent.
-   */
+  /** The stored answer of an identical line, waited for while another worker has that line; null: the request is to be sent. */
   async find(run: Run, position: number, signal: AbortSignal): Promise<SharedAnswer | null> {
     try {
       return await this.#find(run.batch, this.firstOf(run, position), signal)

@@ -41,10 +41,7 @@ export class Pauses {
     return this.#isStale
   }
 
-  /**
-   * Applies what was read of the batches of the runs; to be called several times a second. Returns the runs for whose
-   * lines something has changed.
-   */
+  /** Applies what was read of the batches of the runs; returns the runs for whose lines something has changed. */
   async refresh(runs: readonly Run[], batches: readonly BatchStatusRow[]): Promise<Run[]> {
     const isChanged = await this.#load()
     if (isChanged) this.#isStale = false

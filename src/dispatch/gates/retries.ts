@@ -88,10 +88,7 @@ export function isExhausted(
   return now - tries.firstFailureAt >= policy.outage_patience_ms
 }
 
-/**
- * How long to wait before the next attempt: exponential with full jitter, never less than the upstream asked
- * for, unless that is longer than throttled lines may wait. `random` is in [0, 1).
- */
+/** How long to wait: exponential with full jitter (`random` in [0, 1)), and at least what the server asked for, within bounds. */
 export function backoffMs(
   policy: RetryPolicy,
   tries: TryCount,
@@ -141,10 +138,7 @@ function exhausted({ listed, omitted }: LineTries, result: MissedResult): WireEr
   return wireError(code, `${reasonForCaller(result)} (after ${attempts}).`)
 }
 
-/**
- * The value of the column `line_tries`: a list of line numbers, each with its counts. `isStopping`: the worker stops, and
- * it is not known for how long; an outage counts anew for the next one.
- */
+/** The column `line_tries`: line numbers and their counts. `isStopping`: an outage counts anew for the next worker. */
 export function storedTries(run: Run, isStopping = false): string | null {
   const stored = [...run.allTries()].map(([position, { count }]) => [
     run.lines[position]!.line,

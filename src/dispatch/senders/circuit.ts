@@ -55,10 +55,7 @@ export interface Ticket {
   probing: 'timed' | 'early' | null
 }
 
-/**
- * The kinds of misses. `unreachable`: the request did not reach the server. `unavailable`: the server or a proxy answered
- * that it takes no requests.
- */
+/** `unreachable`: the request did not reach the server. `unavailable`: the server, or a proxy, takes no requests. */
 export type Miss = 'unreachable' | 'unavailable' | 'failed' | 'throttled'
 
 type OpenKind = Miss
@@ -184,10 +181,7 @@ export class Circuit {
     this.#openedAt = null
   }
 
-  /**
-   * Notes a miss; returns whether it counts against the server. `pauseMs`: how long to send nothing, if the server asked
-   * for that or is full.
-   */
+  /** Notes a miss; returns whether it counts against the server. `pauseMs`: for how long nothing is to be sent. */
   onMissed(
     ticket: Ticket,
     miss: Miss,

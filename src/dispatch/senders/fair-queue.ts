@@ -139,10 +139,7 @@ export class FairQueue {
     return this.#first(server, peers, () => (atRisk ? this.#beforeAtRisk() : null) ?? this.#roundRobinBatch())
   }
 
-  /**
-   * The next line, if it goes before one of this run that was in a queue before: a line of an at-risk batch, or of the
-   * same entity with an earlier deadline.
-   */
+  /** The next line, if it goes before a line of this run that was sent before: at risk, or due earlier in its entity. */
   nextBefore(run: Run, server: Replica, peers: readonly Replica[]): Entry | null {
     const { project_id, entity: id, deadline } = run.claim
     const atRisk = !this.#atRisk.has(run.batch.id) && this.#isTurnOfAtRisk()
@@ -179,10 +176,7 @@ export class FairQueue {
     return entry
   }
 
-  /**
-   * A line to probe a server with: round robin, of a batch that `allows` accepts, and from anywhere among its lines,
-   * because similar lines are neighbours.
-   */
+  /** A line to probe a server with, of a batch that `allows` accepts, from anywhere among its lines: neighbours are similar. */
   draw(allows: (batch_id: string) => boolean): Entry | null {
     for (const { entities } of this.#projects.round()) {
       for (const entity of entities.round()) {

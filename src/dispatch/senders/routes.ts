@@ -177,10 +177,7 @@ function serversOf(upstreams: readonly Upstream[]): readonly ModelServer[] {
   return upstreams.filter((one) => one instanceof ModelServer)
 }
 
-/**
- * The server of the lowest tier with a free slot that has the largest free share, and `avoid` only if there is no
- * other. Null if no server has a slot.
- */
+/** The server with the largest free share, of the lowest tier that has a slot; `avoid` only alone. Null: none has a slot. */
 export function chooseServer(tiers: Servers, avoid: Upstream | null, now: number): ModelServer | null {
   for (let at = 0; at < tiers.length; at++) {
     let best: ModelServer | null = null

@@ -162,10 +162,7 @@ export class Sender {
     }
   }
 
-  /**
-   * Logs that a server fails: once for each batch on whose lines it does while it answers others; at most every ten minutes
-   * (`batch`: null) for a reason that only operators may see, such as a wrong address.
-   */
+  /** Logs that a server fails: once for each batch; every ten minutes (`batch`: null) where only operators may see why. */
   #warn(
     { server: { name: upstream } }: Attempt,
     result: BackendResult,

@@ -231,10 +231,7 @@ export abstract class Upstream {
   }
 }
 
-/**
- * The kind of a miss. `isLast`: its line was alone in flight: a server that is full has others under way when it
- * throttles; one that takes not even a single line is as good as gone, whoever says so.
- */
+/** The kind of a miss. `isLast`: its line was alone in flight, and a server that takes no single line is as good as gone. */
 function missOf(result: MissedResult, isLast: boolean): Miss {
   if (result.kind === 'throttled') return result.isOfGateway && isLast ? 'unavailable' : 'throttled'
   if (result.unreachable === true) return 'unreachable'

@@ -341,10 +341,7 @@ export class Claimer {
     }
   }
 
-  /**
-   * Prepares a run to be opened; returns until when (Unix ms) to park it instead, for a limit unless there is another
-   * reason.
-   */
+  /** Prepares a run to be opened; returns until when (Unix ms) to park it instead, and why unless it is for a limit. */
   async #prepare(run: Run, limitVersion: number): Promise<{ retryAt: number; reason?: string } | null> {
     const { clock, elsewhere, dispatch } = this.#options
     await dispatch.restore(run)

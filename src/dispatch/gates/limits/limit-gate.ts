@@ -95,10 +95,7 @@ export class LimitGate {
     return waits.length > 0 && waits.length === run.unfinished ? { retryAt: this.parkUntil(run) } : null
   }
 
-  /**
-   * Checks the open runs again where there is a reason to. `versions`: the current versions of the limits of projects;
-   * without them only newly settled amounts are considered.
-   */
+  /** Checks open runs again where there is a reason to; without `versions` of limits, only for settled amounts. */
   async recheck(versions: ReadonlyMap<string, number> = new Map()): Promise<void> {
     const projects = new Set([...this.#options.runs.values()].map((run) => run.claim.project_id))
     await Promise.all(
@@ -106,10 +103,7 @@ export class LimitGate {
     )
   }
 
-  /**
-   * Requeues runs of projects with limits whose lines are projected, and so reserved, at lower prices than hold now.
-   * `limited`: also those that have met no limit yet.
-   */
+  /** Requeues runs whose lines are reserved at lower prices than hold now. `limited`: also those that have met no limit yet. */
   requeueUnderpriced(runs: Iterable<Run> = this.#options.runs.values(), limited = false): void {
     const { models, lines } = this.#options
     for (const run of runs)
@@ -162,10 +156,7 @@ export class LimitGate {
     )
   }
 
-  /**
-   * Whether what is spent and reserved passes a limit on lines of the run that are charged to that day; null: to the day
-   * on which they end.
-   */
+  /** Whether spent and reserved amounts pass a limit on lines that are charged to that day; null: to the day of their end. */
   async isOver({ claim, payers, limitsSeen }: Run, day: number | null): Promise<boolean> {
     if (limitsSeen.version === 0) return false
     const { store, clock } = this.#options
@@ -207,10 +198,7 @@ export class LimitGate {
     await recorder.settle([...runs.values()].filter((run) => run.claim.project_id === project_id))
   }
 
-  /**
-   * Checks all unsent lines. Finished lines are committed first, so that their actual cost counts for every worker
-   * before reservations of this worker are released.
-   */
+  /** Checks all unsent lines; finished ones are committed first, to count everywhere before reservations are released. */
   async #checkAll(project_id: string, runs: readonly Run[], seen: LimitsSeen, isNew: boolean): Promise<void> {
     const { lines, funds } = this.#options
     for (const run of runs) lines.holdForCheck(run)

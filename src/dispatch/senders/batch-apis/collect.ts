@@ -287,10 +287,7 @@ interface ResultFaults {
 const USELESS_MAX = 1_000
 const USELESS_MIN = 1_000_000
 
-/**
- * Calls `onAnswer` for the answer to each of the lines in `wanted`, by custom_id, and returns what the others came to that
- * have a result. `known`: all lines of the batch, also those whose answers are recorded.
- */
+/** Calls `onAnswer` for each answer to a wanted line, and returns the other results. `known`: all lines of the batch. */
 async function readRemoteResults(
   api: BatchApi,
   { output_file_id, error_file_id }: Pick<RemoteBatchRow, 'output_file_id' | 'error_file_id'>,

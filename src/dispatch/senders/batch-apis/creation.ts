@@ -205,10 +205,7 @@ export class Creations {
     return { kind: 'open' }
   }
 
-  /**
-   * Cancels a batch that the row does not name: another worker has gone on with the row meanwhile, since this one stood
-   * still for so long that its call to create the batch had become impossible by all appearance.
-   */
+  /** Cancels a batch that the row does not name: another worker has gone on with the row while this one stood still. */
   async #cancelUnknown({ row, upstream: { api }, until }: Creation, id: string): Promise<void> {
     const { store, log } = this.#options
     const stored = await readRow(store.read, 'remote_batches', { id: row.id })
@@ -255,10 +252,7 @@ export class Creations {
     return this.#options.pauses.covers(run, row.model)
   }
 
-  /**
-   * Whether a pause or a limit keeps the lines back, or the configuration no longer has their model or endpoint: their
-   * reservation is released, and they wait like others, or end with their fault.
-   */
+  /** Whether a pause or a limit keeps the lines back, or they have a fault by now: they are placed as others are. */
   async #mayNotBeSent(creation: Creation): Promise<boolean> {
     const { run, row } = creation
     if (hasFaults(creation) || this.#isPaused(creation)) return true

@@ -22,10 +22,7 @@ import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
 const PARK_MS = 3_600_000
 /** How long a run waits after a store failed. */
 const FAILED_MS = 1_000
-/**
- * The most batches that are made of a chunk to find the lines for which others of it are rejected: enough for some eight
- * of 1,000 lines where none is named. The reason may be none of the lines at all.
- */
+/** The most batches made of a chunk to find rejected lines: enough for some eight of 1,000 lines where none is named. */
 const BATCHES_MAX = 150
 /** How many lines a batch API is offered alone, before it counts as refusing whatever it is offered. */
 const PROBES = 3
@@ -132,10 +129,7 @@ export class RemoteExecutor {
     return null
   }
 
-  /**
-   * The batch API of the lowest tier that has room; there the one with the fewest lines, and `avoid` only alone. A line
-   * that failed before goes to one that answers: a batch API that is down has the fewest lines, and is probed by others.
-   */
+  /** The batch API of the lowest tier that has room, there with the fewest lines; for a line that failed, one that answers. */
   #choose(run: Run, position: number, now: number): BatchApiUpstream | null {
     const route = this.#options.lanes.get(run.lines[position]!.model ?? '')?.route
     if (!route) return null
@@ -209,10 +203,7 @@ export class RemoteExecutor {
     else this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
   }
 
-  /**
-   * Has a batch created, or finds it; returns whether it is there. `call`: of lines that were just handed over; ended
-   * here.
-   */
+  /** Has a batch created, or finds it; returns whether it is there. `call`: of lines that were just handed over; ended here. */
   async #pursue(
     run: Run,
     row: RemoteBatchRow,

@@ -109,10 +109,7 @@ export class Poller {
     }
   }
 
-  /**
-   * The batches of running commands that know a batch API which this worker does not know; null where another worker knows
-   * it, since another configuration is being rolled out.
-   */
+  /** The batches of commands that know a batch API which this worker does not; null where another worker knows it too. */
   async #leftToCommands(upstream: string): Promise<string[] | null> {
     const { store, rows } = this.#options
     if (rows.hasBatchApi(upstream)) return []
@@ -214,10 +211,7 @@ export class Poller {
     }
   }
 
-  /**
-   * Decides what does not depend on the answer of the batch API; returns whether that leaves nothing to look at now.
-   * `isUnseen`: the progress of the batch is not known either.
-   */
+  /** Decides without the batch API's answer; returns whether nothing is left to look at. `isUnseen`: no progress is known. */
   async #decide(row: RemoteBatchRow, batch: BatchStatusRow | undefined, isUnseen: boolean): Promise<boolean> {
     if (batch === undefined) return false
     const now = this.#options.clock.now()

@@ -77,10 +77,7 @@ export class RemoteRows {
           )
   }
 
-  /**
-   * Whether lines at a batch API that has not answered since then (Unix ms) are to be finished elsewhere, before its deadline.
-   * `isGone`: it does not have them.
-   */
+  /** Whether lines at a batch API that has failed since then are to be finished elsewhere. `isGone`: it does not have them. */
   mayGiveUp(
     row: Pick<RemoteBatchRow, 'model' | 'upstream'>,
     window: Window,
@@ -135,10 +132,7 @@ export class RemoteRows {
     this.#rows.set(run, rows)
   }
 
-  /**
-   * Stores that remote lines of the run, all of one model and reserved under the limits of one day, are about to be handed
-   * over; null if the lease is lost.
-   */
+  /** Stores that lines of one model and day of reservation are about to be handed over; null: the lease is lost. */
   async intend(
     run: Run,
     upstream: BatchApiUpstream,
