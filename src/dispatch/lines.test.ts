@@ -124,7 +124,7 @@ test('a line that follows one for which its own lost answer is found is sent, an
     ...{ lines: 3, ...ALIKE },
     earlier: {
       firstOf: () => 1,
-      find: async (run) => ({ body, answer, cost_nanos: 1, from: run.sharedFrom(1) }),
+      find: async (run) => ({ body, answer, cost_nanos: 1, from: (run as Run).sharedFrom(1) }),
     },
   })
   await world.start()

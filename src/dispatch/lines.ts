@@ -7,6 +7,8 @@ import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import { isRepairable, repairMessages } from '../jsonl/ask-again.ts'
 import { inPromptOrder } from '../jsonl/prompt-prefixes.ts'
+import type { PromptLearner } from '../ledger/prompt-learner.ts'
+import type { EarlierAnswers } from '../results/earlier-answers.ts'
 import { type LineAttempts, NO_ATTEMPTS, type SharedFrom } from '../results/line-record.ts'
 import {
   type Answered,
@@ -22,7 +24,6 @@ import {
 } from '../results/record-line.ts'
 import type { Ports } from '../store/store.ts'
 import { Duplicates, isOwn } from './gates/duplicates.ts'
-import type { EarlierAnswers } from './gates/earlier-answers.ts'
 import type { ReservedFunds } from './gates/limits/reserved-funds.ts'
 import { type AnswerChecks, type CheckedAnswer, type Examined, type Fault, Reasks } from './gates/reasks.ts'
 import {
@@ -50,7 +51,6 @@ import {
   UNSENT,
   UNSUBMITTED,
 } from './line-state.ts'
-import type { PromptLearner } from './prompt-learner.ts'
 import { CANCELLED, LAST, type LineTries, type Run, type RunStop, SEARCHED } from './run.ts'
 import type { Entry } from './senders/fair-queue.ts'
 import type { Lane } from './senders/lane.ts'

@@ -7,7 +7,7 @@ import { base32, lineRequestIdPrefix } from '../domain/ids.ts'
 import { accountsOf, type LimitMetric, type Payer, payerKey } from '../domain/limit.ts'
 import type { Price } from '../domain/money.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
-import { ChunkResults } from '../results/chunk-results.ts'
+import { ChunkResults, chunkKey } from '../results/chunk-results.ts'
 import type { Journalled } from '../results/journal.ts'
 import type { AttemptRecord, LineAttempts, SharedFrom } from '../results/line-record.ts'
 import type { Answered, Answerer, Earlier, SentLine } from '../results/record-line.ts'
@@ -92,10 +92,6 @@ export const CANCELLED = 16
 interface Paying {
   payer: Payer
   accounts: readonly string[]
-}
-
-export function chunkKey(batch_id: string, idx: number): string {
-  return `${batch_id} ${idx}`
 }
 
 export class Run {

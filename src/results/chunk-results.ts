@@ -59,6 +59,11 @@ interface Slab {
   lines: number
 }
 
+/** The name of a chunk in a worker. */
+export function chunkKey(batch_id: string, idx: number): string {
+  return `${batch_id} ${idx}`
+}
+
 export class ChunkResults {
   readonly #claim: ChunkRow | null
   /** The number of the last commit that took effect; each commit names the previous one. */

@@ -4,7 +4,6 @@
 
 import { Dispatch, type DispatchOptions } from '../dispatch/dispatch.ts'
 import { storedTries } from '../dispatch/gates/retries.ts'
-import { PromptLearner } from '../dispatch/prompt-learner.ts'
 import { Poller } from '../dispatch/senders/batch-apis/poller.ts'
 import type { Lane } from '../dispatch/senders/lane.ts'
 import { LiveTraffic } from '../dispatch/senders/live/live-server.ts'
@@ -14,6 +13,7 @@ import { type Change, Turn, type TurnEnd } from '../dispatch/turn.ts'
 import type { AuditLog } from '../domain/audit-log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Tracing } from '../domain/tracing.ts'
+import { PromptLearner } from '../ledger/prompt-learner.ts'
 import { batchesAtRisk } from '../progress/completion.ts'
 import { storeLineTries } from '../store/chunks.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
@@ -32,20 +32,17 @@ const POLL_MS = 500
 /** How often the statuses of batches with open runs are read: cancelled, input deleted, paused. */
 const STATUS_MS = 300
 const MAINTENANCE_MS = 1_000
-/** How often unavailable models are reported, if the report has changed. */
 const REPORT_MS = 1_000
 /** How often it is asked whether batches at batch APIs are due to be looked at, and whether lines may go to them. */
 const REMOTE_MS = 100
 /** A worker that could not reach a model's servers for this long leaves its chunks to workers that can. */
 const UNREACHABLE_MS = 5_000
-/** How often it is reported how the worker and its model servers do. */
 const WORKER_REPORT_MS = 2_000
 /** How often the shares of servers that answer others too are looked at. */
 const TRAFFIC_MS = 200
-/** How often learned token sizes are shared with other workers. */
 const LEARN_MS = 5_000
-/** How often the batches at risk are determined. */
 const RISK_MS = 1_000
+
 export interface WorkerOptions extends Omit<DispatchOptions, 'learner' | 'turn' | 'session' | 'leases'> {
   /** Changed in place when the worker learns how many bytes a token has. */
   models: Map<string, Model>

@@ -1,7 +1,7 @@
 // Projections learn from what servers report, and what cannot fit into a context window is refused before it is sent.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { PromptLearner } from '../../src/dispatch/prompt-learner.ts'
+import { PromptLearner } from '../../src/ledger/prompt-learner.ts'
 import type { BatchEstimate } from '../../src/wire/batch.ts'
 import { completion, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'

@@ -9,7 +9,7 @@ const DISPATCH = new URL('../../src/dispatch/', import.meta.url).href
 /** Lines of the two batches. */
 const SIZES = [10, 30] as const
 /** Files that act on a line, or hold what is known of it and of its server. */
-const FILES_MAX = 16
+const FILES_MAX = 15
 /** What happens to a line once. */
 const ONCE = [
   ...[

@@ -1,7 +1,7 @@
 // Groups the identical requests of a batch, which are sent once. While one line (the leader) is being answered, the
 // others follow it and end with its outcome. Answers of earlier leaders are remembered within the worker's memory of
 // answers. An answer that
-// this worker has forgotten or never had is looked up in the stores (earlier-answers.ts) before the request is sent;
+// this worker has forgotten or never had is looked up in the stores (results/earlier-answers.ts) before the request is sent;
 // the line that looks it up leads its group meanwhile.
 //
 // Groups have entries; the states of the lines are in their runs, and lines.ts moves them.

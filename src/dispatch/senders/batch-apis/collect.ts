@@ -58,18 +58,20 @@ export class Collector {
   }
 
   /** Records what a batch has answered; null: nothing is left to do. */
-  async collect(run: Run, row: RemoteBatchRow, stop: AbortSignal): Promise<Collected | null> {
+  async collect(
+    run: Run,
+    row: RemoteBatchRow,
+    upstream: BatchApiUpstream,
+    stop: AbortSignal,
+  ): Promise<Collected | null> {
     const { rows } = this.#options
-    const upstream = rows.upstreamOf(row)
-    if (!upstream || row.status === 'abandoned') {
+    if (row.status === 'abandoned') {
       const positions = rows.positionsOf(run, row)
       if (!(await rows.settle(run, row, 'abandoned'))) return null
       // A batch API that took the batch is there: it would take others, and answer none of them either.
       const blame = row.cancelled_at === null ? 'line' : 'server'
-      if (!upstream) rows.place(run, positions, 'its batch API is not configured any more')
-      else
-        for (const position of positions)
-          this.end(run, position, goneResult(row), blame, this.#attempt(row, upstream))
+      const gone = { ...unfinished('the remote batch was given up', row.detail), unreachable: true }
+      for (const position of positions) this.end(run, position, gone, blame, this.#attempt(row, upstream))
       return null
     }
     const until = rows.watch(run, row, stop)
@@ -248,11 +250,6 @@ export class Collector {
       'the results of a remote batch are not those of its lines; missing lines are sent again',
     )
   }
-}
-
-/** The result of lines of a batch that was given up. */
-function goneResult({ detail }: RemoteBatchRow): MissedResult {
-  return { ...unfinished('the remote batch was given up', detail), unreachable: true }
 }
 
 /**

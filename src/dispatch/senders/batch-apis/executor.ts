@@ -75,10 +75,14 @@ export class RemoteExecutor {
   /** Goes on with the remote batches of a run that was opened. */
   opened(run: Run): void {
     for (const row of this.rows.of(run)) {
-      if (row.state === 'ended') this.#during(run, () => this.#collect(run, row))
+      const upstream = this.rows.upstreamOf(row)
       // Its lines have ended otherwise, and may wait for what it has reserved.
-      else if (this.rows.positionsOf(run, row).length === 0) this.#during(run, () => this.#giveUp(run, row))
-      else if (row.state !== 'open') this.#during(run, () => this.#resume(run, row))
+      const isIdle = row.state !== 'ended' && this.rows.positionsOf(run, row).length === 0
+      if (isIdle || (!upstream && row.state !== 'open')) this.#during(run, () => this.#giveUp(run, row))
+      else if (upstream && row.state === 'ended') this.#during(run, () => this.#collect(run, row, upstream))
+      // What another worker, or this one before, has begun.
+      else if (upstream && row.state !== 'open')
+        this.#during(run, async () => void (await this.#pursue(run, row, upstream, null)))
     }
   }
 
@@ -180,20 +184,13 @@ export class RemoteExecutor {
     }
   }
 
-  async #collect(run: Run, row: RemoteBatchRow): Promise<void> {
-    const left = await this.#collector.collect(run, row, this.#abort.signal)
+  async #collect(run: Run, row: RemoteBatchRow, upstream: BatchApiUpstream): Promise<void> {
+    const left = await this.#collector.collect(run, row, upstream, this.#abort.signal)
     if (left?.kind === 'blamed')
       await this.#onBlamed(run, row, left.left, left.blamed, left.result, left.attempt)
     // Results that a worker leaves because it stops are read by the next one.
     if (left?.kind === 'again') this.#lookAgainAt(run, left.at)
     else if (this.#abort.signal.aborted) this.#lookAgainAt(run, this.#options.clock.now())
-  }
-
-  /** Continues what another worker, or this one before, has begun. */
-  async #resume(run: Run, row: RemoteBatchRow): Promise<void> {
-    const upstream = this.rows.upstreamOf(row)
-    if (upstream) await this.#pursue(run, row, upstream, null)
-    else await this.#giveUp(run, row)
   }
 
   async #giveUp(run: Run, row: RemoteBatchRow): Promise<void> {

@@ -1,24 +1,24 @@
 // Finds the answer to an identical line that another worker recorded, or this worker before a restart. The plan has
 // stored which line of the batch was the first with the same request; the journals or blobs of its chunk have its
 // result as soon as a commit has counted it.
-import type { ResponseMemory } from '../../backends/response-memory.ts'
-import { isDamaged } from '../../blobs/blobs.ts'
-import { BoundedMap } from '../../domain/bounded-map.ts'
-import { sleep } from '../../domain/clock.ts'
-import { MIXED } from '../../domain/endpoint.ts'
-import { base32 } from '../../domain/ids.ts'
-import { nanosFromUsd } from '../../domain/money.ts'
-import { AnswerScanner } from '../../jsonl/answer-scan.ts'
-import { unpackNumbers } from '../../jsonl/first-lines.ts'
-import { finishedLines } from '../../results/finished-lines.ts'
-import type { Span } from '../../results/line-index.ts'
-import { RESULT_TAIL } from '../../results/line-record.ts'
-import type { SharedAnswer } from '../../results/record-line.ts'
-import { listChunkStarts } from '../../store/chunks.ts'
-import { readRow } from '../../store/rows.ts'
-import type { ChunkRow } from '../../store/schema.ts'
-import type { Ports, Store } from '../../store/store.ts'
-import { chunkKey, type Run } from '../run.ts'
+import type { ResponseMemory } from '../backends/response-memory.ts'
+import { isDamaged } from '../blobs/blobs.ts'
+import { BoundedMap } from '../domain/bounded-map.ts'
+import { sleep } from '../domain/clock.ts'
+import { MIXED } from '../domain/endpoint.ts'
+import { base32 } from '../domain/ids.ts'
+import { nanosFromUsd } from '../domain/money.ts'
+import { AnswerScanner } from '../jsonl/answer-scan.ts'
+import { unpackNumbers } from '../jsonl/first-lines.ts'
+import { listChunkStarts } from '../store/chunks.ts'
+import { readRow } from '../store/rows.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
+import type { Ports, Store } from '../store/store.ts'
+import { chunkKey } from './chunk-results.ts'
+import { finishedLines } from './finished-lines.ts'
+import type { Span } from './line-index.ts'
+import { RESULT_TAIL } from './line-record.ts'
+import type { SharedAnswer } from './record-line.ts'
 
 /** How often the chunk of an unfinished line is read again. */
 const READ_AGAIN_MS = 500
@@ -37,16 +37,25 @@ interface SeenChunk {
   places: ReadonlyMap<number, Span | null>
 }
 
+/** An open chunk of this worker. */
+interface OpenChunk {
+  readonly claim: Pick<ChunkRow, 'first_lines'>
+  readonly batch: BatchRow
+  readonly stopped: string | null
+  readonly lines: readonly { readonly line: number }[]
+  isFinished(position: number): boolean
+}
+
 interface EarlierAnswersOptions extends Pick<Ports, 'sealed' | 'clock' | 'log'> {
   store: Pick<Store, 'read'>
   session: { readonly id: string }
   answers: Pick<ResponseMemory, 'untilRoom' | 'hold' | 'free'>
-  runs: ReadonlyMap<string, Run>
+  runs: ReadonlyMap<string, OpenChunk>
 }
 
 export class EarlierAnswers {
   readonly #options: EarlierAnswersOptions
-  readonly #firsts = new WeakMap<Run, Uint32Array>()
+  readonly #firsts = new WeakMap<OpenChunk, Uint32Array>()
   readonly #starts = new BoundedMap<string, ReturnType<typeof listChunkStarts>>(REMEMBERED_MAX)
   readonly #seen = new BoundedMap<string, Promise<SeenChunk | null>>(REMEMBERED_MAX)
   readonly #scanner = new AnswerScanner()
@@ -56,7 +65,7 @@ export class EarlierAnswers {
   }
 
   /** The number of the first line with the same request; 0 if it is this one, or none is known. */
-  firstOf(run: Run, position: number): number {
+  firstOf(run: OpenChunk, position: number): number {
     const { first_lines } = run.claim
     if (!first_lines) return 0
     const firsts = this.#firsts.get(run) ?? unpackNumbers(first_lines)
@@ -65,7 +74,7 @@ export class EarlierAnswers {
   }
 
   /** The stored answer of an identical line, waited for while another worker has that line; null: the request is to be sent. */
-  async find(run: Run, position: number, signal: AbortSignal): Promise<SharedAnswer | null> {
+  async find(run: OpenChunk, position: number, signal: AbortSignal): Promise<SharedAnswer | null> {
     try {
       return await this.#find(run.batch, this.firstOf(run, position), signal)
     } catch (err) {
@@ -77,7 +86,7 @@ export class EarlierAnswers {
     }
   }
 
-  async #find(batch: Run['batch'], line: number, signal: AbortSignal): Promise<SharedAnswer | null> {
+  async #find(batch: BatchRow, line: number, signal: AbortSignal): Promise<SharedAnswer | null> {
     const { clock, runs, session } = this.#options
     const idx = await this.#chunkOf(batch.id, line)
     let unread: { seen: SeenChunk; place: Span } | undefined
@@ -140,12 +149,7 @@ export class EarlierAnswers {
     return { at, chunk, places }
   }
 
-  async #read(
-    batch: Run['batch'],
-    line: number,
-    place: Span,
-    signal: AbortSignal,
-  ): Promise<SharedAnswer | null> {
+  async #read(batch: BatchRow, line: number, place: Span, signal: AbortSignal): Promise<SharedAnswer | null> {
     const { answers, clock } = this.#options
     const bytes = place.range.end - place.range.start
     if (bytes > ANSWER_BYTES_MAX) return null
@@ -158,7 +162,7 @@ export class EarlierAnswers {
     }
   }
 
-  async #readNow(batch: Run['batch'], line: number, place: Span): Promise<SharedAnswer | null> {
+  async #readNow(batch: BatchRow, line: number, place: Span): Promise<SharedAnswer | null> {
     const bytes = await this.#options.sealed.readAll(place.project_id, place.blob, place.range)
     const { id, custom_id, shared_from, response } = JSON.parse(bytes.toString('utf8'))
     const head = `"request_id":"${id}","body":`
