@@ -23,13 +23,13 @@ import { apiKeyPath, type BlobsConfig, type Config, type EncryptedKey } from '..
 import { COMPAT_MODES } from '../domain/api-key.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
+import { Session } from '../leases/leases.ts'
 import { anyWrappedKey } from '../store/blobs.ts'
 import { readProperty, writePropertyOnce } from '../store/database-properties.ts'
 import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import type { ServiceStatus } from '../wire/status.ts'
-import { Session } from '../worker/claim/leases.ts'
 import { makeLog } from './log.ts'
 
 export interface OpenStore extends Store {

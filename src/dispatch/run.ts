@@ -363,7 +363,6 @@ export class Run {
     return this.results.trace?.traceparent ?? this.batch.traceparent
   }
 
-  /** The payers of its lines, each once. */
   get payers(): readonly Payer[] {
     return [...new Set(this.#lines.map((_, position) => this.#paidBy(position).payer))]
   }

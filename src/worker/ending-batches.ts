@@ -7,6 +7,8 @@ import type { Run } from '../dispatch/run.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import { wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
+import { type Leases, Rounds } from '../leases/leases.ts'
+import { runTask } from '../leases/task-runner.ts'
 import { hasBlockingLimit } from '../ledger/counters.ts'
 import { noteExpired } from '../progress/waiting-reason.ts'
 import { NO_ATTEMPTS } from '../results/line-record.ts'
@@ -19,8 +21,6 @@ import type { ChunkRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import type { TaskHandler } from '../store/tasks.ts'
 import type { ChunkReader } from './claim/chunk-reader.ts'
-import { type Leases, Rounds } from './claim/leases.ts'
-import { runTask } from './task-runner.ts'
 
 const BATCHES_MAX = 100
 /** Chunks that are claimed in one transaction, and the bytes of input from which on no further one is read with them. */

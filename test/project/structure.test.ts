@@ -26,7 +26,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['jsonl'],
   ['wire', 'config', 'blobs', 'backends', 'tables'],
   ['store', 'engines'],
-  ['ledger'],
+  ['ledger', 'leases'],
   ['notify', 'progress'],
   ['lifecycle'],
   ['results'],

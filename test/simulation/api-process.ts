@@ -3,7 +3,7 @@ import type { MasterKey } from '../../src/blobs/master-key.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'
 import { ApiMaintenance } from '../../src/compose/api-maintenance.ts'
 import type { Log } from '../../src/domain/log.ts'
-import { Session } from '../../src/worker/claim/leases.ts'
+import { Session } from '../../src/leases/leases.ts'
 import type { Machine } from './machine.ts'
 import { RULES, SEALING, SIM_MODELS, SIM_PLAN } from './run.ts'
 

@@ -71,7 +71,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a claim that takes effect late is never detected',
-    file: 'src/worker/claim/leases.ts',
+    file: 'src/leases/leases.ts',
     find: 'this.#releaseAt = clock.steady() + RELEASE_INTERVAL_MS',
     replace: 'this.#releaseAt = null',
     test: 'src/worker/claim/claimer.test.ts',
@@ -91,13 +91,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a worker claims under an expired session',
-    file: 'src/worker/claim/leases.ts',
+    file: 'src/leases/leases.ts',
     find: '(await lockSession(tx, id)) ? await choose(tx, id) : undefined',
     replace: '(await lockSession(tx, id)) || true ? await choose(tx, id) : undefined',
   },
   {
     bug: 'a claim whose answer was lost is forgotten',
-    file: 'src/worker/claim/leases.ts',
+    file: 'src/leases/leases.ts',
     find: `        this.suspect()
         throw error`,
     replace: '        throw error',
@@ -280,10 +280,10 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a lease is judged by the system time alone',
-    file: 'src/worker/claim/leases.ts',
+    file: 'src/leases/leases.ts',
     find: ' && now.steady - this.#renewedAt.steady < leaseMs',
     replace: '',
-    test: 'src/worker/claim/leases.test.ts',
+    test: 'src/leases/leases.test.ts',
   },
   // Where the ways of answering a line meet.
   {
@@ -373,7 +373,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a chunk whose lease could not be ended stays leased',
-    file: 'src/worker/claim/leases.ts',
+    file: 'src/leases/leases.ts',
     find: "if (how !== 'accepted') this.suspect()",
     replace: 'void how',
     test: 'src/worker/worker.test.ts',

@@ -42,7 +42,6 @@ export function ensureTries(run: Run, position: number): LineTries {
   return tries
 }
 
-/** Whether the line missed an answer before, on any upstream. */
 export function hasMissed(tries: LineTries | undefined): boolean {
   return tries !== undefined && tries.count.failures + tries.count.throttles > 0
 }

@@ -7,6 +7,8 @@
 //
 // Several workers of one upstream converge to equal shares: all try to grow equally often, and the worker with the
 // larger share loses more.
+import { recordOf } from '../../domain/json-record.ts'
+
 const START = 32
 /**
  * How the limit rises: by how many lines per answer, and up to which multiple of the proven concurrency. With slow
@@ -215,14 +217,8 @@ const CONFIDENCE = 2
 const LATENCY_MS_MIN = 1
 
 /** Sums over lines: how many were in flight when they were sent, and their latencies. */
-interface Sums {
-  answers: number
-  inFlight: number
-  latencyMs: number
-  inFlightSquared: number
-  latencyMsSquared: number
-  product: number
-}
+const SUMS = ['answers', 'inFlight', 'latencyMs', 'inFlightSquared', 'latencyMsSquared', 'product'] as const
+type Sums = Record<(typeof SUMS)[number], number>
 
 export interface Cohort extends Sums {
   size: number
@@ -285,7 +281,8 @@ class Plateau {
 
   #compare(cohort: Sums): boolean {
     const base = this.#base
-    const sums = this.#soFar ? sumOf(this.#soFar, cohort) : cohort
+    const before = this.#soFar
+    const sums = before ? recordOf(SUMS, (name) => before[name] + cohort[name]) : cohort
     const stretch = base ? inFlightOf(sums) / inFlightOf(base) : 0
     this.#soFar = null
     if (!base || stretch < 1) this.#base = cohort
@@ -307,29 +304,9 @@ class Plateau {
   #newCohort(): Cohort {
     // The base cohort is larger, because everything is measured against it.
     const size = this.#base ? COHORT_MIN : Math.max(COHORT_MIN, this.#proven)
-    const cohort = { size, sent: 0, ended: 0, ...NOTHING }
+    const cohort = { size, sent: 0, ended: 0, ...recordOf(SUMS, () => 0) }
     this.#cohorts.add(cohort)
     return cohort
-  }
-}
-
-const NOTHING: Sums = {
-  answers: 0,
-  inFlight: 0,
-  latencyMs: 0,
-  inFlightSquared: 0,
-  latencyMsSquared: 0,
-  product: 0,
-}
-
-function sumOf(a: Sums, b: Sums): Sums {
-  return {
-    answers: a.answers + b.answers,
-    inFlight: a.inFlight + b.inFlight,
-    latencyMs: a.latencyMs + b.latencyMs,
-    inFlightSquared: a.inFlightSquared + b.inFlightSquared,
-    latencyMsSquared: a.latencyMsSquared + b.latencyMsSquared,
-    product: a.product + b.product,
   }
 }
 

@@ -104,12 +104,10 @@ export class Lane {
 
   /** How many lines its servers take at once now. */
   #serverPlaces(now: number): number {
+    const forAtRisk = this.#atRisk.size === 0 ? [] : this.#route.serversForAtRisk(now)
     let sum = 0
-    for (const servers of this.#route.serversInUse(now))
-      for (const one of servers) sum += one.concurrency(now)
-    if (this.#atRisk.size === 0) return sum
-    for (const servers of this.#route.serversForAtRisk(now))
-      for (const one of servers) sum += one.concurrency(now)
+    for (const tiers of [this.#route.serversInUse(now), forAtRisk])
+      for (const servers of tiers) for (const one of servers) sum += one.concurrency(now)
     return sum
   }
 
@@ -240,7 +238,7 @@ export class Lane {
     const avoid = again === null ? null : (again.run.triesOf(again.position)?.avoid ?? null)
     const server = chooseServer(inUse, avoid, now)
     if (server === null)
-      return this.#spill(now) ?? (isOpen ? this.#probe(inUse, now, (one) => this.#earlyProbe(one)) : null)
+      return this.#spill(now) ?? (isOpen ? this.#probe(inUse, now, (one) => this.#drawFor(one)) : null)
     const isHeld = again !== null && again === this.#failed[0] && !server.takesAgain
     const peers = this.#route.peersOf(server)
     const ahead = again === null || isHeld ? null : this.#queue.nextBefore(again.run, server, peers)
@@ -311,10 +309,15 @@ export class Lane {
     return null
   }
 
+  /** A line that never missed, of a batch that may probe before the pause is over. */
+  #drawFor({ circuit }: ModelServer): Entry | null {
+    return this.#queue.draw((id) => circuit.mayProbeEarly(id))
+  }
+
   /** A line to probe with: preferably of a batch that did not cause the opening, or a line that has not missed. */
   #dueProbe(server: ModelServer, now: number): Entry | null {
     if (!server.circuit.probeDue(now)) return null
-    const fresh = this.#queue.draw((id) => server.circuit.mayProbeEarly(id)) ?? this.#queue.draw(() => true)
+    const fresh = this.#drawFor(server) ?? this.#queue.draw(() => true)
     if (fresh) return fresh
     const again = this.#nextAgain()
     if (again === null) return null
@@ -323,11 +326,6 @@ export class Lane {
     const isAvoided = tries?.avoid === server || (tries?.count.failures ?? 0) > 0
     if (isAvoided && chooseServer(this.#route.serversInUse(now), server, now)) return null
     return this.#takeAgain(again)
-  }
-
-  /** A line that never missed, of a batch that may probe before the pause is over. */
-  #earlyProbe({ circuit }: ModelServer): Entry | null {
-    return this.#queue.draw((id) => circuit.mayProbeEarly(id))
   }
 
   close(): void {

@@ -16,11 +16,8 @@ export interface Spill {
 
 export const NO_SPILL: Spill = { whenDownMs: null, whenAtRisk: false }
 
-interface Tier {
-  upstreams: readonly Upstream[]
-  servers: readonly ModelServer[]
-}
-
+/** By tier, lowest first. */
+type Tiers = readonly (readonly Upstream[])[]
 type Servers = readonly (readonly ModelServer[])[]
 
 export interface RoutedLine {
@@ -34,7 +31,7 @@ export interface RoutedLine {
 export class Route {
   readonly upstreams: readonly Upstream[]
   readonly servers: readonly ModelServer[]
-  readonly #tiers: readonly Tier[]
+  readonly #tiers: Tiers
   readonly #spill: Spill
   /** The servers of the lowest tiers, and those of the others, by the number of tiers. */
   readonly #lowest: readonly Servers[]
@@ -42,16 +39,14 @@ export class Route {
 
   constructor(upstreams: readonly Upstream[], spill: Spill = NO_SPILL) {
     this.upstreams = upstreams
-    this.servers = serversOf(upstreams)
+    this.servers = upstreams.filter((one) => one instanceof ModelServer)
     this.#spill = spill
-    const byTier = Map.groupBy(upstreams, ({ tier }) => tier)
-    this.#tiers = [...byTier]
-      .sort(([a], [b]) => a - b)
-      .map(([, ofTier]) => ({ upstreams: ofTier, servers: serversOf(ofTier) }))
-    const servers = this.#tiers.map((tier) => tier.servers)
-    const counts = Array.from({ length: servers.length + 1 }, (_, count) => count)
-    this.#lowest = counts.map((count) => servers.slice(0, count).filter((some) => some.length > 0))
-    this.#higher = counts.map((count) => servers.slice(count).filter((some) => some.length > 0))
+    const byTier = [...Map.groupBy(upstreams, ({ tier }) => tier)].sort(([a], [b]) => a - b)
+    const tiers = byTier.map(([, ofTier]) => ofTier)
+    this.#tiers = tiers
+    const counts = Array.from({ length: tiers.length + 1 }, (_, count) => count)
+    this.#lowest = counts.map((count) => serversOf(tiers.slice(0, count)))
+    this.#higher = counts.map((count) => serversOf(tiers.slice(count)))
   }
 
   /** Whether it has model servers, and other upstreams beside them. */
@@ -61,12 +56,12 @@ export class Route {
 
   /** The servers of its tier, itself included. */
   peersOf({ tier }: ModelServer): readonly ModelServer[] {
-    return this.#tiers.find(({ upstreams: [first] }) => first?.tier === tier)?.servers ?? []
+    return this.#lowest.at(-1)?.find(([first]) => first?.tier === tier) ?? []
   }
 
-  /** The upstreams that any line may be sent to. */
-  inUse(now: number): readonly Upstream[] {
-    return this.#tiers.slice(0, this.#level(now) + 1).flatMap(({ upstreams }) => upstreams)
+  /** The upstreams that any line may be sent to, or those that one of an at-risk batch may. */
+  inUse(now: number, isAtRisk = false): readonly Upstream[] {
+    return this.#tiersFor(isAtRisk, null, now).flat()
   }
 
   /** The servers that any line may be sent to, lowest tier first. */
@@ -80,27 +75,17 @@ export class Route {
     return this.#higher[this.#level(now) + 1] ?? []
   }
 
-  /** The upstreams that a line may go to, at risk or not. */
-  forRisk(isAtRisk: boolean, now: number): readonly Upstream[] {
-    return this.#tiersFor(isAtRisk, null, now).flat()
-  }
-
   /** Upstreams for lines that this one left unfinished, lowest tier first: of any tier, if any may be spilled to. */
-  besides(upstream: Upstream): readonly (readonly Upstream[])[] {
+  besides(upstream: Upstream): Tiers {
     const { whenDownMs, whenAtRisk } = this.#spill
     const isOpen = whenDownMs !== null || whenAtRisk
-    return this.#tiers
-      .map(({ upstreams }) =>
-        upstreams.filter((one) => one !== upstream && (isOpen || one.tier <= upstream.tier)),
-      )
-      .filter((ofTier) => ofTier.length > 0)
+    const isOther = (one: Upstream): boolean => one !== upstream && (isOpen || one.tier <= upstream.tier)
+    return this.#tiers.map((ofTier) => ofTier.filter(isOther)).filter((ofTier) => ofTier.length > 0)
   }
 
   /** The servers among them. */
   serversBesides(upstream: Upstream): Servers {
-    return this.besides(upstream)
-      .map(serversOf)
-      .filter((servers) => servers.length > 0)
+    return serversOf(this.besides(upstream))
   }
 
   /** Whether servers that answer at once may answer lines that a batch API may answer too late. */
@@ -130,13 +115,13 @@ export class Route {
     return tiers[0]?.some((one) => one instanceof ModelServer) ?? true
   }
 
-  #tiersFor(isAtRisk: boolean, avoid: Upstream | null, now: number): readonly (readonly Upstream[])[] {
+  #tiersFor(isAtRisk: boolean, avoid: Upstream | null, now: number): Tiers {
     if (avoid !== null && !(avoid instanceof ModelServer)) {
       const others = this.besides(avoid)
       if (others.length > 0) return others
     }
     const level = isAtRisk && this.#spill.whenAtRisk ? this.#tiers.length : this.#level(now) + 1
-    return this.#tiers.slice(0, level).map(({ upstreams }) => upstreams)
+    return this.#tiers.slice(0, level)
   }
 
   /** When the next tier comes into use by the passing of time alone (Unix ms); infinity if it does not. */
@@ -163,7 +148,7 @@ export class Route {
   #downSince(level: number, now: number): number | null {
     let since: number | null = null
     for (let at = 0; at <= level; at++) {
-      for (const upstream of this.#tiers[at]!.upstreams) {
+      for (const upstream of this.#tiers[at]!) {
         if (upstream.placesAllowed(now) === 0) continue
         if (upstream.downSince === null) return null
         since = Math.max(since ?? 0, upstream.downSince)
@@ -173,8 +158,11 @@ export class Route {
   }
 }
 
-function serversOf(upstreams: readonly Upstream[]): readonly ModelServer[] {
-  return upstreams.filter((one) => one instanceof ModelServer)
+/** The model servers of tiers that have any. */
+function serversOf(tiers: Tiers): Servers {
+  return tiers
+    .map((ofTier) => ofTier.filter((one) => one instanceof ModelServer))
+    .filter((servers) => servers.length > 0)
 }
 
 /** The server with the largest free share, of the lowest tier that has a slot; `avoid` only alone. Null: none has a slot. */

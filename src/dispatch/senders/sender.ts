@@ -5,7 +5,6 @@ import { reasonForLog } from '../../backends/failure-reason.ts'
 import { BoundedMap } from '../../domain/bounded-map.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import { freeBuffer } from '../../domain/free-buffer.ts'
-import type { Log } from '../../domain/log.ts'
 import type { Span } from '../../domain/tracing.ts'
 import { requestBody } from '../../jsonl/request-body.ts'
 import { NO_ATTEMPTS } from '../../results/line-record.ts'
@@ -94,7 +93,6 @@ export class Sender {
     this.#options = options
   }
 
-  /** Sends as many lines as the servers accept now. */
   pump(): void {
     const { answers, session, lanes, clock } = this.#options
     if (!answers.hasRoom || !session.isCertain) return
@@ -119,7 +117,12 @@ export class Sender {
       server.begin(attempt)
       sendTo(server, attempt).then(
         (result) => this.#onResult(attempt, result),
-        (error: unknown) => this.#onResult(attempt, internalFault(server, error, log)),
+        (error: unknown) => {
+          // The error's text goes to the log only, because it may contain anything.
+          log.error({ err: error, upstream: server.name }, 'an attempt failed because of an internal error')
+          const message = 'The service failed to handle this attempt.'
+          this.#onResult(attempt, unanswered('internal_error', message))
+        },
       )
     } catch (error) {
       lines.broken(run, error)
@@ -192,10 +195,4 @@ function sendTo({ backend }: ModelServer, attempt: Attempt): Promise<BackendResu
   } catch (error) {
     return Promise.reject(error)
   }
-}
-
-/** The error's text goes to the log only, because it may contain anything. */
-function internalFault({ name }: ModelServer, error: unknown, log: Log): ReturnType<typeof unanswered> {
-  log.error({ err: error, upstream: name }, 'an attempt failed because of an internal error')
-  return unanswered('internal_error', 'The service failed to handle this attempt.')
 }

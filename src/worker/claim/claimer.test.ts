@@ -11,6 +11,7 @@ import { BlobMissing, BlobStoreFailed, type Blobs } from '../../blobs/blobs.ts'
 import { masterKeyFromText } from '../../blobs/master-key.ts'
 import { sealBlobs } from '../../blobs/sealed.ts'
 import type { Run } from '../../dispatch/run.ts'
+import { Leases } from '../../leases/leases.ts'
 import { releaseChunk, wakeParked } from '../../store/chunks.ts'
 import type { ChunkRow } from '../../store/schema.ts'
 import { sqliteStore } from '../../store/sqlite/store.ts'
@@ -18,7 +19,6 @@ import type { Store } from '../../store/store.ts'
 import { openSession } from '../../store/workers.ts'
 import { ChunkReader } from './chunk-reader.ts'
 import { Claimer, type ClaimerOptions } from './claimer.ts'
-import { Leases } from './leases.ts'
 
 const LEASE_MS = 3_600_000
 const CHUNKS = 3

@@ -8,6 +8,7 @@ import type { Lines } from '../../dispatch/lines.ts'
 import type { Run } from '../../dispatch/run.ts'
 import type { RemoteRows } from '../../dispatch/senders/batch-apis/rows.ts'
 import type { Tracing } from '../../domain/tracing.ts'
+import { type Leases, Rounds } from '../../leases/leases.ts'
 import { ChunkTrace } from '../../results/traces.ts'
 import type { BatchInput } from '../../store/batches.ts'
 import {
@@ -27,7 +28,6 @@ import type { ChunkRow } from '../../store/schema.ts'
 import { type Ports, StatementRejected, type Writer } from '../../store/store.ts'
 import { type ChunkReader, InputUnreadable } from './chunk-reader.ts'
 import { chunkSlots, type Demand, demandOf, type ModelsElsewhere, overtakenWork } from './demand.ts'
-import { type Leases, Rounds } from './leases.ts'
 
 /** Chunks whose deadline is closer than this are claimed before others. */
 const URGENT_MS = 10 * 60_000

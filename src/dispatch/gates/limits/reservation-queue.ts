@@ -71,7 +71,10 @@ export class ReservationQueue {
   /** An attempt before which another one took effect is queued again, with the outcome of that one. */
   async #reserveGroup(group: readonly Pending[]): Promise<void> {
     const { store, clock, funds } = this.#options
-    const attempts = group.map(({ run }) => this.#attemptsOf(run).begin())
+    const attempts = group.map(({ run }) => {
+      const of = this.#attemptsOf(run)
+      return { last: of.last, next: ++of.made }
+    })
     const answers = await store.write(async (tx) => {
       const now = clock.now()
       const answers: { effective: number | null; reservation: Reservation | null }[] = []
@@ -80,7 +83,7 @@ export class ReservationQueue {
         const effective = await fenceReservation(tx, run.claim, attempt)
         const reservation =
           effective === attempt.next ? await reserve(tx, { claim: run.claim, lines }, now) : null
-        if (reservation) this.#attemptsOf(run).expect(attempt.next, outcomeOf(lines, reservation))
+        if (reservation) this.#attemptsOf(run).unclear.set(attempt.next, outcomeOf(lines, reservation))
         for (const crossing of reservation?.crossings ?? [])
           await recordEvent(tx, limitCrossed(crossing), now)
         answers.push({ effective, reservation })
@@ -90,7 +93,7 @@ export class ReservationQueue {
     for (const [i, pending] of group.entries()) {
       const { effective, reservation } = answers[i]!
       const { run } = pending
-      const outcome = effective === null ? undefined : this.#attemptsOf(run).confirm(effective)
+      const outcome = effective === null ? undefined : confirm(this.#attemptsOf(run), effective)
       if (reservation || !outcome) {
         pending.resolve(reservation)
         continue
@@ -102,7 +105,8 @@ export class ReservationQueue {
   }
 
   #attemptsOf(run: Run): Attempts {
-    const attempts = this.#attempts.get(run) ?? new Attempts(run.claim.reservation_seq)
+    const { reservation_seq: last } = run.claim
+    const attempts = this.#attempts.get(run) ?? { last, made: last, unclear: new Map() }
     this.#attempts.set(run, attempts)
     return attempts
   }
@@ -111,33 +115,20 @@ export class ReservationQueue {
 /** Whether lines are reserved for once the attempt has taken effect, by position. */
 type AttemptOutcome = ReadonlyMap<number, boolean>
 
-class Attempts {
-  #last: number
-  #next: number
-  readonly #unclear = new Map<number, AttemptOutcome>()
+interface Attempts {
+  /** The number of the last attempt that is known to have taken effect, and that of the last one that was made. */
+  last: number
+  made: number
+  /** What attempts come to that are not known to have taken effect, by number. */
+  unclear: Map<number, AttemptOutcome>
+}
 
-  /** `last`: the number on the chunk's row when the chunk was claimed. */
-  constructor(last: number) {
-    this.#last = last
-    this.#next = last
-  }
-
-  begin(): { last: number; next: number } {
-    this.#next += 1
-    return { last: this.#last, next: this.#next }
-  }
-
-  expect(attempt: number, outcome: AttemptOutcome): void {
-    this.#unclear.set(attempt, outcome)
-  }
-
-  /** Records that the attempt took effect, and returns its outcome; undefined if another lease made the attempt. */
-  confirm(attempt: number): AttemptOutcome | undefined {
-    const outcome = this.#unclear.get(attempt)
-    this.#last = attempt
-    this.#unclear.clear()
-    return outcome
-  }
+/** Notes that an attempt took effect; returns its outcome, unless another lease made it. */
+function confirm(attempts: Attempts, effective: number): AttemptOutcome | undefined {
+  const outcome = attempts.unclear.get(effective)
+  attempts.last = effective
+  attempts.unclear.clear()
+  return outcome
 }
 
 function outcomeOf(lines: readonly ReserveLine[], { allowed, isReserved }: Reservation): AttemptOutcome {

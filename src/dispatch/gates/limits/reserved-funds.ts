@@ -57,7 +57,6 @@ export class ReservedFunds {
       if (claim.project_id === project_id) this.cap(project_id, capped)
   }
 
-  /** Adds a run with its reservations, unless it was added before. */
   open(run: Run): void {
     if (this.#open.has(run)) return
     this.#open.set(run, new Map())

@@ -70,7 +70,6 @@ export class BatchApiUpstream extends Upstream {
     Object.assign(this.#room, { tokens: Math.floor(tokens / 2), until: now + ROOM_MS })
   }
 
-  /** The lines that it has, of all projects. */
   get linesThere(): number {
     let lines = 0
     for (const map of [this.#lines.open, this.#lines.onTheirWay])

@@ -67,12 +67,10 @@ export class RemoteExecutor {
     this.#collector = new Collector(shared)
   }
 
-  /** Ends calls under way; the worker stops. */
   abort(): void {
     this.#abort.abort()
   }
 
-  /** Goes on with the remote batches of a run that was opened. */
   opened(run: Run): void {
     for (const row of this.rows.of(run)) {
       const upstream = this.rows.upstreamOf(row)
@@ -141,7 +139,7 @@ export class RemoteExecutor {
     const avoid = tries?.avoid ?? null
     const hasFailed = (tries?.count.failures ?? 0) > 0
     const others = avoid === null || !(avoid instanceof BatchApiUpstream) ? [] : route.besides(avoid)
-    const tiers = [...others, route.forRisk(this.#options.atRisk.has(run.batch.id), now)]
+    const tiers = [...others, route.inUse(now, this.#options.atRisk.has(run.batch.id))]
     for (const ofTier of tiers) {
       let best: BatchApiUpstream | null = null
       for (const one of ofTier) {

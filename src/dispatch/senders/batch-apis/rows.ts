@@ -111,7 +111,6 @@ export class RemoteRows {
       if (run.stateOf(position) === REMOTE) this.#options.lines.place(run, position, cause)
   }
 
-  /** Finds the lines of a claimed chunk that batch APIs have. */
   async load(run: Run): Promise<void> {
     const { claim } = run
     if (claim.remote_batches === 0) return

@@ -1,9 +1,9 @@
 // A worker's session, and the chunks and tasks that it claims under it. The session is opened at start and renewed by
 // heartbeats; a worker that could not renew it in time has lost all its leases and opens a new one.
-import { Slots } from '../../domain/project-queue.ts'
-import { type Fenced, releaseChunk } from '../../store/chunks.ts'
-import type { ChunkRow, SessionRole, TaskRow } from '../../store/schema.ts'
-import type { Ports, Writer } from '../../store/store.ts'
+import { Slots } from '../domain/project-queue.ts'
+import { type Fenced, releaseChunk } from '../store/chunks.ts'
+import type { ChunkRow, SessionRole, TaskRow } from '../store/schema.ts'
+import type { Ports, Writer } from '../store/store.ts'
 import {
   closeSession,
   leasedChunks,
@@ -12,7 +12,7 @@ import {
   openSession,
   releaseTask,
   renewSession,
-} from '../../store/workers.ts'
+} from '../store/workers.ts'
 
 /** A lease survives two failed renewals. */
 const RENEWALS_PER_LEASE = 3

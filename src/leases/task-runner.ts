@@ -11,7 +11,7 @@ import {
   type TaskHandler,
   type TaskHandlers,
 } from '../store/tasks.ts'
-import { type Leases, Rounds } from './claim/leases.ts'
+import { type Leases, Rounds } from './leases.ts'
 
 interface TaskPool {
   kinds: readonly TaskKind[]
