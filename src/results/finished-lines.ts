@@ -2,6 +2,7 @@
 // or from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its location,
 // without the others.
 import { isDamaged } from '../blobs/blobs.ts'
+import { BoundedMap } from '../domain/bounded-map.ts'
 import { ApiError } from '../domain/errors.ts'
 import { byteLines } from '../jsonl/byte-lines.ts'
 import { lineNumbers, placesInChunk, selectLines } from '../jsonl/chunk-lines.ts'
@@ -59,9 +60,29 @@ export async function inputLines(
   return Array.from(places, (place) => ({ line: place.line, bytes: bytes.subarray(place.start, place.end) }))
 }
 
+/**
+ * The lines of open chunks that were read last, as of a commit: calls that wait for one line read its chunk again and
+ * again.
+ */
+const lastRead = new WeakMap<Ports['db'], BoundedMap<string, { commit: string; lines: FinishedLines }>>()
+const LAST_READ_MAX = 32
+type FinishedLines = Promise<readonly FinishedLine[]>
+
 /** The finished lines in order; of a chunk sealed meanwhile from its blobs, but none of other deleted journals. */
-export async function finishedLines(ports: ReadPorts, chunk: ChunkRow): Promise<FinishedLine[]> {
+export async function finishedLines(ports: ReadPorts, chunk: ChunkRow): FinishedLines {
   if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
+  const known = lastRead.get(ports.db) ?? new BoundedMap(LAST_READ_MAX)
+  lastRead.set(ports.db, known)
+  const [name, commit] = [`${chunk.batch_id} ${chunk.idx}`, `${chunk.epoch} ${chunk.commit_seq}`]
+  const last = known.get(name)
+  if (last?.commit === commit) return await last.lines
+  const lines = inJournals(ports, chunk)
+  known.set(name, { commit, lines })
+  lines.catch(() => known.delete(name))
+  return await lines
+}
+
+async function inJournals(ports: ReadPorts, chunk: ChunkRow): Promise<FinishedLine[]> {
   const { written, unusable } = await readChunkJournal(ports, chunk, false)
   if (written.length < chunk.completed + chunk.failed) {
     const now = await readRow(ports.db, 'chunks', { batch_id: chunk.batch_id, idx: chunk.idx })

@@ -94,12 +94,10 @@ export function requestRoutes(app: App, deps: RouteDependencies): void {
 
   /** Makes a function that reads whether a line has ended, or does not exist. */
   function ending(place: LinePlace): () => Promise<boolean> {
-    let seen: number | null = null
     return async () => {
       const chunk = await chunkOf(place)
       if (!chunk || chunk.state === 'sealed') return true
-      if (chunk.completed + chunk.failed === 0 || chunk.commit_seq === seen) return false
-      seen = chunk.commit_seq
+      if (chunk.completed + chunk.failed === 0) return false
       const ports = { db: store.read, sealed, now: clock.now() }
       return (await findLine(ports, chunk, place.line)) !== undefined
     }
