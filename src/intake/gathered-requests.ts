@@ -304,6 +304,8 @@ export class GatheredRequests<T> {
     const commit = (): Promise<OpenBatch | null> =>
       store.write(async (tx) => {
         const now = clock.now()
+        // First, since the quotas count the lines and batches that are stored.
+        await admitLines(tx, owner, projection, more, now)
         const open = old ?? (await this.#openBatch(tx, owner, file_id, now))
         const { batch } = open
         const next = {
@@ -316,7 +318,6 @@ export class GatheredRequests<T> {
         const size = { total: next.lines, chunk_count: next.chunks, models: modelsText(next.models) }
         const hasLineEvents = entries.some(({ request }) => request.hasWebhook)
         if (!(await extendBatch(tx, batch.id, size, hasLineEvents))) return null
-        await admitLines(tx, owner, projection, more, now)
         await extendFile(tx, file_id, { bytes: next.bytes, line_count: next.lines })
         await insertBlobs(tx, project_id, [blob], now)
         const model = index.chunks[0]?.model ?? null

@@ -160,6 +160,68 @@ test('a cap lets in as many requests that come together as it has room for', asy
   assert.deepEqual(statuses, [202, 202, 202, 429, 429, 429, 429, 429])
 })
 
+test('quotas let in as many requests that come together as they have room for', async () => {
+  await using upstream = await testUpstream(echo)
+  const yaml = `${configFor(upstream.base_url)}\nplans: {payg: {quotas: {queued_lines: 3}}}`
+  await using service = await TestService.start(yaml, { worker: false })
+  const answers = await Promise.all(
+    Array.from({ length: 5 }, (_, i) => service.request('POST', '/v1/requests', chat(`${i}`))),
+  )
+  assert.deepEqual(answers.map(({ status }) => status).sort(), [202, 202, 202, 429, 429])
+  const bodies = (await Promise.all(answers.map((answer) => answer.json()))) as WireRequest[]
+  assert.deepEqual(
+    bodies.flatMap(({ error }) => error?.code ?? []),
+    ['quota_exceeded', 'quota_exceeded'],
+  )
+})
+
+test('each API process gathers into a batch of its own, and tells of the requests of all', async () => {
+  await using upstream = await testUpstream(echo)
+  const yaml = configFor(upstream.base_url)
+  await using service = await TestService.start(yaml, { worker: false })
+  await using other = await TestService.start(yaml, { folder: service.folder, worker: false })
+  other.key = service.key
+  const key = { 'idempotency-key': 'one' }
+  const [first, second] = [await post(service, chat('a'), key), await post(other, chat('b'))]
+  assert.notEqual(first.batch_id, second.batch_id)
+  assert.deepEqual(await post(other, chat('a'), key), first)
+  const ends = [waited(other, first.id), waited(service, second.id)]
+  const more = await service.addWorker()
+  await service.worker.start()
+  assert.deepEqual(
+    (await Promise.all(ends)).map(({ status }) => status),
+    ['completed', 'completed'],
+  )
+  assert.equal(upstream.calls.length, 2)
+  await more.stop()
+})
+
+test('a batch that was paused, cancelled or has lost its input gets no more requests', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url), { worker: false })
+  const ends = [
+    (batch: WireBatch) => service.json('POST', `/v1/batches/${batch.id}/pause`),
+    (batch: WireBatch) => service.json('POST', `/v1/batches/${batch.id}/cancel`),
+    (batch: WireBatch) => service.json('DELETE', `/v1/files/${batch.input_file_id}`),
+  ]
+  const sent: WireRequest[] = []
+  for (const end of ends) {
+    const request = await post(service, chat('a'))
+    await end(await service.get(request.batch_id))
+    sent.push(request)
+  }
+  sent.push(await post(service, chat('b')))
+  assert.equal(new Set(sent.map(({ batch_id }) => batch_id)).size, 4)
+  await service.worker.start()
+  await service.json('POST', `/v1/batches/${sent[0]?.batch_id}/resume`)
+  const found = await Promise.all(sent.map(({ id }) => waited(service, id)))
+  assert.deepEqual(
+    found.map(({ error }) => error?.code),
+    [undefined, 'batch_cancelled', 'input_file_deleted', undefined],
+  )
+  assert.equal(upstream.calls.length, 2)
+})
+
 test('requests wait for a worker, and their batches end when it has come', async () => {
   await using upstream = await testUpstream(echo)
   const yaml = configFor(upstream.base_url, 'requests: {gather: {lines: 1}}')

@@ -73,6 +73,23 @@ test('a service that is backed up at work goes on from there when it is restored
   assert.equal(await restored.content(ended.output_file_id), text)
 })
 
+test('single requests of an open batch are in a backup, and go on where it is restored', async () => {
+  await using upstream = await testUpstream(echo)
+  const yaml = configFor(upstream.base_url, 'requests: {gather: {seconds: 1}}')
+  await using service = await TestService.start(yaml, { worker: false })
+  const body = { model: 'm', messages: [{ role: 'user', content: 'a' }], max_tokens: 5 }
+  const order = { endpoint: '/v1/chat/completions', body }
+  const { id, batch_id } = await service.json<{ id: string; batch_id: string }>('POST', '/v1/requests', order)
+  await using place = await emptyPlace()
+  assert.deepEqual((await backup(service.config, place.data)).missing, [])
+  await copyFile(join(service.config.data_dir, 'master-key'), join(place.data, 'master-key'))
+  assert.deepEqual(await damage(place.config), [])
+  await using restored = await TestService.start(yaml, { folder: place.folder })
+  restored.key = service.key
+  const { status } = await restored.json<{ status: string }>('GET', `/v1/requests/${id}?wait=30s`)
+  assert.deepEqual([status, (await restored.ended(batch_id)).status], ['completed', 'completed'])
+})
+
 test('a backup is brought up to date by what is new, and loses what was deleted', async () => {
   await using upstream = await testUpstream(echo)
   await using service = await TestService.start(configFor(upstream.base_url))

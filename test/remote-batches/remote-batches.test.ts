@@ -6,6 +6,7 @@ import { deleteOldRemoteBatches, runMaintenance } from '../../src/maintenance/ma
 import { BatchServer, testEachType } from '../fakes/batch-server.ts'
 import { testUpstream } from '../fakes/upstream.ts'
 import { TestService } from '../service.ts'
+import { parsedLines } from '../support/api.ts'
 
 testEachType('a chunk becomes one batch there, and each of its lines is recorded once', async (type) => {
   await using remote = await BatchServer.start(
@@ -65,4 +66,26 @@ worker: {flush_interval: 20ms, lease: 2s}`,
   await deleteOldRemoteBatches(store)
   assert.deepEqual(await states(), [])
   service.tampered = true
+})
+
+testEachType('single requests are a batch there for each of their commits, and end with it', async (type) => {
+  await using remote = await BatchServer.start({}, type)
+  const yaml = `
+models:
+  - id: m
+    upstreams: [{type: ${type}, base_url: "${remote.base_url}", timeout: 500ms}]
+worker: {flush_interval: 20ms, lease: 2s}`
+  await using service = await TestService.start(yaml)
+  const sent = parsedLines<{ custom_id: string; url: string; body: object }>(remote.lines(5)).map(
+    ({ custom_id, url: endpoint, body }) => ({ custom_id, endpoint, body }),
+  )
+  const accepted = await Promise.all(
+    sent.map((order) => service.json<{ id: string }>('POST', '/v1/requests', order)),
+  )
+  for (const { id } of accepted) {
+    const { status } = await service.json<{ status: string }>('GET', `/v1/requests/${id}?wait=30s`)
+    assert.equal(status, 'completed')
+  }
+  const chunks = await service.stores.store.read.selectFrom('chunks').select('idx').execute()
+  assert.equal(remote.batches.size, chunks.length)
 })
