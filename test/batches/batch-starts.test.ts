@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { type Call, echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 
-const BATCHES = 12
+const BATCHES = 6
 
 function config(base_url: string): string {
   return `

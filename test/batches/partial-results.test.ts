@@ -284,7 +284,7 @@ test('the results of embeddings are a table of vectors', async () => {
 test('a reader who leaves ends the table', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
-  const { id } = await service.run(Array.from({ length: 1_100 }, (_, i) => line(`l${i}`, 'x'.repeat(2_000))))
+  const { id } = await service.run(Array.from({ length: 300 }, (_, i) => line(`l${i}`, 'x'.repeat(2_000))))
   const ports = tablePorts(service)
   const row = await readRow(ports.db, 'batches', { id })
   assert(row)
