@@ -87,6 +87,7 @@ const seeds = option('seeds', 4)
 const SEEDS_APART = 10
 /** How often a day is told. */
 const traces = option('trace', 0)
+let shownAt = Number.NEGATIVE_INFINITY
 await using bench = new Bench('live')
 /** The ratios of each engine and day: live p99 ÷ alone, tokens ÷ knowing all, tokens ÷ knowing the server. */
 const found = new Map<string, number[][]>()
@@ -201,7 +202,6 @@ function measure(name: string, { engine: options, work, load }: LiveCase, seed: 
     .map((ratio) => round(ratio, 3))
 }
 
-let shownAt = Number.NEGATIVE_INFINITY
 function trace(share: LiveShare, day: Day): void {
   if (traces === 0 || (day.now >= shownAt && day.now - shownAt < lengthMs / traces)) return
   shownAt = day.now
