@@ -484,7 +484,7 @@ export class Lines {
     attempts: LineAttempts,
     earlier: Earlier,
   ): number {
-    const { learner, funds, log } = this.#options
+    const { learner, lanes, funds, log } = this.#options
     let followers: readonly Entry[] = []
     let cost = 0
     const line = run.lines[position]!
@@ -504,6 +504,7 @@ export class Lines {
       this.#finish(run, position, 'it was answered')
       funds.ended(run, position, { cost_nanos, tokens: usage.total_tokens, requests: 1 })
       if (isPromptReported) learner?.ended(line, usage.prompt_tokens)
+      lanes.get(line.model ?? '')?.answered(run, position, usage.completion_tokens)
     } catch (error) {
       if (error instanceof IllegalTransition) throw error
       // Another attempt would fail in the same way.

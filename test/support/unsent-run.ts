@@ -12,26 +12,33 @@ export interface UnsentRun {
   batch_id?: string
   idx?: number
   prefix_bytes?: number
+  /** Of the batch; infinite: it does not come to its end. */
+  chunk_count?: number
+  line_order?: 'file'
+  is_gathered?: number
+  /** Of each line; 0: none. */
+  output_tokens_max?: number
   /** Of each line. */
   prompts: readonly string[]
 }
 
 export function unsentRun(given: UnsentRun): Run {
   const { project_id = 'p', entity = '', deadline = 1_000, batch_id = 'b', idx = 0, prefix_bytes = 0 } = given
-  const { prompts } = given
+  const { prompts, output_tokens_max = 0, chunk_count = Number.POSITIVE_INFINITY } = given
+  const { line_order = null, is_gathered = 0 } = given
   let at = 0
   const lines = prompts.map((prompt) => {
     const start = at
     at += Buffer.byteLength(prompt)
-    return { prompt: { start, end: at } } as ChunkLine
+    const span = { start, end: at }
+    return { prompt: span, body: span, output_tokens_max } as ChunkLine
   })
   const claim = { project_id, entity, deadline, idx } as ChunkRow
-  const run = new Run(
-    claim,
-    { id: batch_id, project_id, reask: null, prefix_bytes, lines_ahead: 0 } as BatchRow,
-    lines,
-    Buffer.from(prompts.join('')),
-  )
+  const batch = {
+    ...{ id: batch_id, project_id, reask: null, prefix_bytes, lines_ahead: 0 },
+    ...{ chunk_count, line_order, is_gathered },
+  } as BatchRow
+  const run = new Run(claim, batch, lines, Buffer.from(prompts.join('')))
   for (const position of run.positions()) run.move(position, UNSENT, 'a test begins with it')
   return run
 }

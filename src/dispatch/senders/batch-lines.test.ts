@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { unsentRun } from '../../../test/support/unsent-run.ts'
+import { type UnsentRun, unsentRun } from '../../../test/support/unsent-run.ts'
+import { AnswerLengths } from '../../jsonl/answer-lengths.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
 import { inPromptOrder } from '../../jsonl/prompt-prefixes.ts'
 import { SharedBeginnings } from '../../jsonl/shared-beginnings.ts'
@@ -93,7 +94,7 @@ function sentOrder(documents: readonly number[]): number[] {
     const prompts = asked.slice(chunk * CHUNK_LINES, (chunk + 1) * CHUNK_LINES)
     return unsentRun({ prompts, idx, prefix_bytes: depth })
   })
-  const lines = new BatchLines(runs[0]!)
+  const lines = new BatchLines(runs[0]!, new AnswerLengths())
   const server = replica('a')
   const sent: number[] = []
   for (let opened = 0; sent.length < documents.length; ) {
@@ -106,7 +107,7 @@ function sentOrder(documents: readonly number[]): number[] {
 
 function linesOf(...batches: readonly string[][]): BatchLines {
   const runs = batches.map((one, i) => runOf(one, i))
-  const lines = new BatchLines(runs[0]!)
+  const lines = new BatchLines(runs[0]!, new AnswerLengths())
   for (const run of runs) add(lines, run)
   return lines
 }
@@ -193,7 +194,7 @@ test('prompts that share nothing keep the order of their chunks', () => {
 
 test('a line that is not unsent when its turn comes is passed over, and its entry is dropped', () => {
   const runs = [runOf(prompts(5, 4), 0), runOf(prompts(5, 4), 1)] as const
-  const lines = new BatchLines(runs[0])
+  const lines = new BatchLines(runs[0], new AnswerLengths())
   for (const run of runs) add(lines, run)
   const server = replica('a')
   for (let i = 0; i < 5; i++) take(lines, server, [server])
@@ -230,4 +231,60 @@ test('lines about one document are sent one after the other, also where they are
   assert.equal(hitsOf(byQuestion, cached), 0)
   assert.ok(hitsOf(sentOrder(byQuestion), cached) >= 0.95 * best)
   assert.ok(hitsOf(sentOrder(byDocument), cached) >= 0.99 * best)
+})
+
+const LABEL = 'Which of these labels does the text below have? Text '
+const REPORT = 'Write a long report on the subject of this text. Text '
+
+/** The kinds of the lines of a chunk in the order in which they are sent, after labels and reports of such lengths have ended. */
+function sentKinds(labelTokens: number, reportTokens: number, more: Partial<UnsentRun> = {}): string {
+  const prompts = Array.from({ length: 12 }, (_, i) => `${i % 3 === 2 ? REPORT : LABEL}${i}`)
+  const run = unsentRun({ prompts, chunk_count: 1, output_tokens_max: 2_000, ...more })
+  const lengths = new AnswerLengths()
+  for (let i = 0; i < prompts.length; i++) lengths.ended(run, i, i % 3 === 2 ? reportTokens : labelTokens)
+  const lines = new BatchLines(run, lengths)
+  add(lines, run)
+  return Array.from({ length: prompts.length }, () => {
+    const { position } = take(lines, null, [])!
+    return position % 3 === 2 ? 'r' : 'l'
+  }).join('')
+}
+
+test('at the end of a batch, lines go first whose answers are expected to be long', () => {
+  assert.equal(sentKinds(5, 900), 'rrrrllllllll')
+  assert.equal(sentKinds(900, 5), 'llllllllrrrr')
+  const byPrompt = 'llllllllrrrr'
+  assert.equal(sentKinds(5, 900, { chunk_count: 20 }), byPrompt)
+  assert.equal(sentKinds(5, 900, { idx: 18, chunk_count: 20 }), 'rrrrllllllll')
+  assert.equal(sentKinds(5, 900, { line_order: 'file' }), byPrompt)
+  assert.equal(sentKinds(5, 900, { is_gathered: 1 }), byPrompt, 'single requests wait for nobody')
+})
+
+test('at the end of a batch, beginnings that are shared stay together', () => {
+  const all = [LABEL, REPORT].flatMap((kind) =>
+    Array.from({ length: 6 }, (_, i) => `${kind}${'of the handbook. '.repeat(30)}${i}`),
+  )
+  const run = unsentRun({ prompts: all, chunk_count: 1 })
+  const lengths = new AnswerLengths()
+  // A report among them is short.
+  for (let i = 0; i < 60; i++) lengths.ended(run, i % 12, i % 12 < 6 || i % 12 === 11 ? 5 : 900)
+  const lines = new BatchLines(run, lengths)
+  add(lines, run)
+  const server = replica('a')
+  const kinds = Array.from({ length: 12 }, () => (take(lines, server, [server])!.position < 6 ? 'l' : 'r'))
+  assert.equal(kinds.join(''), 'rrrrrrllllll')
+})
+
+test('expected lengths are those of the last answers to lines that begin alike, or else the limit', () => {
+  const prompts = [0, 1, 2].map((i) => `${LABEL}${i}`)
+  const [run, other] = [2_000, 300].map((output_tokens_max) => unsentRun({ prompts, output_tokens_max }))
+  const lengths = new AnswerLengths()
+  for (let i = 0; i < 2; i++) lengths.ended(run!, i, 10)
+  assert.equal(lengths.expected(run!, 2), 2_000, 'two answers say little')
+  for (let i = 0; i < 2_500; i++) lengths.ended(run!, i % 3, i < 500 ? 10 : 40)
+  assert.ok(Math.abs(lengths.expected(run!, 2) - 40) < 1)
+  assert.equal(lengths.expected(other!, 2), 300)
+  const random = unsentRun({ prompts: Array.from({ length: 20_000 }, (_, i) => `${i * 7919} is all`) })
+  for (let i = 0; i < random.lines.length; i++) lengths.ended(random, i, 7)
+  assert.ok(Math.abs(lengths.expected(run!, 2) - 40) < 1, 'families with many lines are kept')
 })

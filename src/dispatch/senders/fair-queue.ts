@@ -9,6 +9,10 @@
 // slot. Lines without a shared prefix form a group of their chunk, which is assigned to no server. A server leaves a group
 // after as many lines as were in it when the server began, though more may have arrived meanwhile: each line is sent after at
 // most one round through all groups, so chunks get finished.
+//
+// At the end of a batch, lines with long answers (answer-lengths.ts) go first: the batch would wait for a long one that is sent
+// last. Lines that share no beginning are then grouped by length.
+import { AnswerLengths } from '../../jsonl/answer-lengths.ts'
 import { byPrefix, type PrefixLines, sharedDepth } from '../../jsonl/prompt-prefixes.ts'
 import type { Run } from '../run.ts'
 
@@ -30,6 +34,8 @@ const LINES_AHEAD_SHARED = 4000
 const SCAN_MAX = 256
 /** Characters of a prefix' key that become its hash. */
 const SHA1_START = 6
+/** The share of its chunks that is the end of a batch. */
+const END_SHARE = 0.1
 /** One of this many lines is served round robin, however many at-risk lines there are. */
 const ROUND_ROBIN_EVERY = 4
 /** The golden ratio: the fractional parts of its multiples are spread evenly. */
@@ -74,6 +80,7 @@ interface Project {
 }
 
 export class FairQueue {
+  readonly lengths = new AnswerLengths()
   readonly #projects = new RoundRobin<Project>()
   readonly #atRisk: ReadonlySet<string>
   #served = 0
@@ -124,7 +131,7 @@ export class FairQueue {
     if (batches.length === 0) entities.set(entity, { id: entity, batches })
     let lines = batches.find(({ batch_id }) => batch_id === run.batch.id)
     if (!lines) {
-      lines = new BatchLines(run)
+      lines = new BatchLines(run, this.lengths)
       const before = batches.findIndex((other) => isBefore(lines!, other))
       batches.splice(before === -1 ? batches.length : before, 0, lines)
     }
@@ -275,9 +282,14 @@ export class BatchLines {
   /** The bytes of a prefix; 0 as long as neither the whole input nor a chunk had prefixes that are shared. */
   #depth: number
   readonly #linesAhead: number
+  readonly #lengths: AnswerLengths
   #count = 0
+  #isAtEnd = false
+  /** The number of lines at which they are sorted by length again, since more is known by then. */
+  #sortAt = 0
 
-  constructor(run: Run) {
+  constructor(run: Run, lengths: AnswerLengths) {
+    this.#lengths = lengths
     this.batch_id = run.batch.id
     this.deadline = run.claim.deadline
     this.#depth = run.batch.prefix_bytes
@@ -297,6 +309,8 @@ export class BatchLines {
   add(run: Run, positions: readonly number[]): void {
     if (positions.length === 0) return
     this.#count += positions.length
+    this.#isAtEnd ||= isAtEnd(run)
+    this.#sortAt = this.#count
     for (const { key, hash, positions: of } of this.#grouped(run, positions)) {
       let group = this.#groups.get(key)
       if (!group) {
@@ -339,6 +353,7 @@ export class BatchLines {
 
   /** The next line for a server, of which `peers` are the replicas, itself included; null if none is left. */
   next(server: Replica | null, peers: readonly Replica[]): Entry | null {
+    if (this.#isAtEnd && this.#count <= this.#sortAt) this.#sortByLength()
     while (this.#count > 0) {
       const group =
         server === null || this.#groups.size === 1 ? this.#oldest() : this.#groupFor(server, peers)
@@ -350,6 +365,30 @@ export class BatchLines {
       if (run.isUnsent(position)) return { run, position }
     }
     return null
+  }
+
+  /** Puts the groups in the order of their expected lengths, longest first. */
+  #sortByLength(): void {
+    this.dropStale()
+    this.#sortAt = Math.floor(this.#count / 2)
+    const groups = new Map<string, PrefixGroup & { length: number }>()
+    for (const { key, hash, segments } of this.#groups.values())
+      for (const { run, positions } of segments) {
+        const lengths = Map.groupBy(positions, (one) => lengthClass(this.#lengths.expected(run, one)))
+        const parts = hash === null ? lengths : new Map([[Math.max(...lengths.keys()), positions]])
+        for (const [length, of] of parts) {
+          const name = hash === null ? `${length}` : key
+          const group = groups.get(name) ?? { key: name, hash, segments: [], count: 0, length }
+          group.segments.push({ run, positions: of, next: 0 })
+          group.count += of.length
+          group.length = Math.max(group.length, length)
+          groups.set(name, group)
+        }
+      }
+    this.#groups.clear()
+    for (const group of [...groups.values()].sort((a, b) => b.length - a.length))
+      this.#groups.set(group.key, group)
+    this.#assigned.clear()
   }
 
   /** A line from anywhere; `at` is in [0, 1). */
@@ -417,6 +456,16 @@ export class BatchLines {
     }
     return this.#oldest()
   }
+}
+
+function isAtEnd({ batch, claim }: Run): boolean {
+  const { line_order, is_gathered, chunk_count } = batch
+  return line_order !== 'file' && is_gathered === 0 && claim.idx + 1 > (1 - END_SHARE) * chunk_count
+}
+
+/** Equal for lengths that differ by less than a factor of two, about. */
+function lengthClass(tokens: number): number {
+  return Math.round(Math.log2(Math.max(1, tokens)))
 }
 
 const hashes = new WeakMap<Replica, number>()

@@ -167,6 +167,11 @@ export class Lane {
     this.#queue.add(run, positions, this.unsent)
   }
 
+  /** Learns from an answer of so many tokens. */
+  answered(run: Run, position: number, tokens: number): void {
+    this.#queue.lengths.ended(run, position, tokens)
+  }
+
   /** Adds an unsent line that was in a queue before. */
   addAgain(run: Run, position: number): void {
     const tries = run.triesOf(position)
