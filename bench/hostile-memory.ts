@@ -27,6 +27,7 @@ const GATHER_MS = 1_000
 
 const upstream = createServer((request, response) => {
   request.resume().once('end', () => {
+    if (request.method !== 'POST') return void response.writeHead(404).end()
     server.waiting.push(response)
     if (server.waiting.length >= server.gather) answerAll()
     else if (server.waiting.length === 1) setTimeout(answerAll, GATHER_MS).unref()

@@ -28,6 +28,7 @@ import { type Certificates, NO_CERTIFICATES } from '../domain/credentials.ts'
 import { providerAt } from '../domain/gen-ai.ts'
 import { OpeningHours } from '../domain/hours.ts'
 import type { Log } from '../domain/log.ts'
+import { metricsUrl } from '../domain/metrics-url.ts'
 import { isOfKind, type Model, type ModelHours } from '../domain/model.ts'
 import { Engine } from '../engines/engine.ts'
 import { accessTo, type EngineAccess, filled, newPlace } from '../engines/engine-access.ts'
@@ -271,14 +272,15 @@ function liveKey({ name }: UpstreamConfig, live: LiveConfig, address: string | n
   return JSON.stringify([metrics_url ?? name, query ?? address, waiting_max, cache_max])
 }
 
-function clientOptions(upstream: ServerUpstream, log: Pick<Log, 'warn'>) {
+function clientOptions(upstream: ServerUpstream, base_url: string, log: Pick<Log, 'warn'>) {
   const { name, timeout_ms, concurrency_max, headers, proxy, fairness_header, live } = upstream
   return {
     ...{ name, timeout_ms, headers, proxy, fairness_header },
     connections_max: concurrency_max,
     sharesConnections: upstream.connections === 'shared',
     ...secretsOf(upstream, log),
-    metrics_url: live?.metrics_url ?? null,
+    base_url,
+    metrics_url: live ? live.metrics_url : providerAt(base_url) ? null : metricsUrl('auto', base_url),
     query: live?.query ? { selector: live.query, ...live } : null,
   }
 }
@@ -286,8 +288,7 @@ function clientOptions(upstream: ServerUpstream, log: Pick<Log, 'warn'>) {
 /** The reason for which the metrics of a server with live traffic cannot be read; null where they can. */
 export async function metricsProblem(upstream: ServerUpstream, base_url: string): Promise<string | null> {
   const backend = openaiBackend({
-    ...clientOptions(upstream, { warn() {} }),
-    base_url,
+    ...clientOptions(upstream, base_url, { warn() {} }),
     api_key: upstream.api_key,
   })
   let problem: string | null = null
@@ -356,9 +357,8 @@ function backendMaker(
     (access: Pick<EngineAccess, 'base_url'> & Partial<EngineAccess>, api_key: string | null): Backend => {
       const { name, headers } = upstream
       const backend = openaiBackend({
-        ...clientOptions(upstream, log),
+        ...clientOptions(upstream, access.base_url, log),
         name: address === null ? name : `${name}@${address}`,
-        base_url: access.base_url,
         socket: access.socket ?? null,
         isOwn: access.isOwn ?? null,
         address,

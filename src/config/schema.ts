@@ -200,16 +200,6 @@ const LIVE = section({
   priority: optional(integer(-(2 ** 31), 2 ** 31 - 1)),
 })
 
-/** The URL of a server's metrics: beside `/v1`, unless the configuration names another; null: none. */
-export function metricsUrl(metrics: string, base_url: string): string | null {
-  if (metrics === 'off') return null
-  if (metrics !== 'auto') return metrics
-  const url = new URL(base_url)
-  url.pathname = `${url.pathname.replace(/\/+$/, '').replace(/\/v1$/, '')}/metrics`
-  url.search = ''
-  return url.href
-}
-
 /** The name of an installation, without underscores, which end the region in an API key. */
 const INSTALLATION = text(/^[\w.-]{1,128}$/, 'up to 128 letters, digits, dots, dashes and underscores')
 

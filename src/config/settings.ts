@@ -3,6 +3,7 @@
 import { basename, resolve } from 'node:path'
 import { durationMs, durationText } from '../domain/days.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
+import { metricsUrl } from '../domain/metrics-url.ts'
 import { isOfKind, onlyEndpoint } from '../domain/model.ts'
 import { dearest, FREE, type Price, type Rates } from '../domain/money.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../domain/plan.ts'
@@ -26,7 +27,6 @@ import {
   isProxyAddress,
   type ModelShape,
   machineOf,
-  metricsUrl,
 } from './schema.ts'
 import { present } from './sources.ts'
 

@@ -186,6 +186,7 @@ export class Engine implements ServerOnDemand, Tenant {
       name: this.name,
       onDemand: this,
       send: (call) => this.#send(call, connect),
+      readTraffic: async () => (await this.#clientOf(connect)?.readTraffic?.()) ?? null,
       close: () => this.close(),
     }
   }

@@ -342,6 +342,7 @@ test('lines wait while other requests wait at a server, and then go with the pri
       send(call.response, 200, text, { 'content-type': 'text/plain' })
     }
   })
+  upstream.hasMetrics = true
   const config = configFor(upstream.base_url).replace('timeout: 5s', 'timeout: 5s, live: {priority: 10}')
   await using service = await TestService.start(config)
   const body =

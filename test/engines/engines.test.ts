@@ -232,6 +232,14 @@ test('a server that listens on a socket is reached there, in a folder that is cl
   assert.ok(!existsSync(folder))
 })
 
+for (const place of ['{port}', '{socket}'])
+  test(`a server with a ${place} that says it works on all lines gets more before its first answer`, async () => {
+    await using engine = await EngineTest.begin()
+    await using service = await TestService.start(engine.yaml(engine.upstream('', '', '', place)))
+    const batch = await service.run(Array.from({ length: 40 }, (_, i) => line(`l${i}`, 'together')))
+    assert.deepEqual(batch.request_counts, { total: 40, completed: 40, failed: 0 })
+  })
+
 test('a server gets what it needs of the environment, and no credential that is not named', async () => {
   await using engine = await EngineTest.begin()
   const secrets = [

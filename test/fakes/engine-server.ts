@@ -1,10 +1,10 @@
 // A model server as a program of its own, to be started as an engine. It asks for its key, and does what the text of a
-// line says: "crash" ends it, "hang" is never answered. ENGINE_LOG names a file that gets a line for each start and each
-// request. It prints what it is asked. Arguments: port or socket; then how it starts: `fail`, `stubborn`, `child`, `late`
-// (it listens once GATE is there). It is healthy once GATE is there.
+// line says: "crash" ends it, "hang" is never answered, "together" once there are 40 of them. ENGINE_LOG names a file that
+// gets a line for each start and each request. It prints what it is asked. Arguments: port or socket; then how it starts:
+// `fail`, `stubborn`, `child`, `late` (it listens once GATE is there). It is healthy once GATE is there.
 import { spawn } from 'node:child_process'
 import { appendFileSync, existsSync } from 'node:fs'
-import { createServer } from 'node:http'
+import { createServer, type ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import { completion, send } from './upstream.ts'
 
@@ -28,6 +28,8 @@ if (ways.includes('child')) {
 
 const isLoaded = (): boolean => GATE === '' || existsSync(GATE)
 
+const together: ServerResponse[] = []
+
 const server = createServer((request, response) => {
   if (request.url === '/health') {
     response.writeHead(isLoaded() ? 200 : 503).end()
@@ -35,6 +37,10 @@ const server = createServer((request, response) => {
   }
   if (request.headers.authorization !== `Bearer ${ENGINE_KEY}`) {
     response.writeHead(401).end('{}')
+    return
+  }
+  if (request.url === '/metrics') {
+    response.end(`vllm:num_requests_running ${together.length}\nvllm:num_requests_waiting 0\n`)
     return
   }
   const pieces: Buffer[] = []
@@ -50,6 +56,11 @@ const server = createServer((request, response) => {
       process.kill(process.pid, 'SIGKILL')
     }
     if (content === 'hang') return
+    if (content === 'together') {
+      together.push(response)
+      if (together.length === 40) for (const one of together) send(one, 200, completion(content))
+      return
+    }
     send(response, 200, completion(content))
   })
 })

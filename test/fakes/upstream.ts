@@ -24,6 +24,8 @@ export interface TestUpstream extends Listening {
   reply: Reply
   /** The list of models, which is no call; null: it has none. */
   models: object | null
+  /** Whether a reading of its metrics is a call, which `reply` answers; false: it has none. */
+  hasMetrics: boolean
   /** Resolves when `count` calls have arrived, over its whole life. */
   arrived(count: number): Promise<void>
 }
@@ -74,8 +76,8 @@ export function send(
 export async function testUpstream(reply: Reply = echo, port = 0, host = '127.0.0.1'): Promise<TestUpstream> {
   const waiting: { count: number; resolve: () => void }[] = []
   const server = createServer((request, response) => {
-    if (request.method !== 'POST' && request.url !== '/metrics') {
-      if (upstream.models) send(response, 200, JSON.stringify(upstream.models))
+    if (request.method !== 'POST' && !(request.url === '/metrics' && upstream.hasMetrics)) {
+      if (request.url !== '/metrics' && upstream.models) send(response, 200, JSON.stringify(upstream.models))
       else send(response, 404, '{"error":{"message":"Not Found"}}')
       return
     }
@@ -104,6 +106,7 @@ export async function testUpstream(reply: Reply = echo, port = 0, host = '127.0.
     calls: [],
     reply,
     models: null,
+    hasMetrics: false,
     arrived: (count) =>
       new Promise((resolve) => {
         if (upstream.calls.length >= count) resolve()

@@ -90,12 +90,12 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     return prepared
   }
   const watch = new AbortWatch()
+  const own = { socket: options.socket ?? null, isOwn: options.isOwn ?? null }
   const pool = new HttpPool(
     {
       ...address,
+      ...own,
       connectHost: options.address ?? address.host,
-      socket: options.socket ?? null,
-      isOwn: options.isOwn ?? null,
       timeout_ms: Math.min(timeout_ms, TIMER_MS_MAX),
       connectTimeoutMs: Math.min(timeout_ms, CONNECT_TIMEOUT_MS_MAX),
       answerBytesMax: ANSWER_BYTES_MAX,
@@ -148,6 +148,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       url,
       resource,
       timeout_ms,
+      own,
       connectHostOf: (origin) => (origin === address.origin ? (options.address ?? null) : null),
       certificates: options.certificates,
       proxy,

@@ -3,6 +3,7 @@
 import { type Certificates, NO_CERTIFICATES } from '../../domain/credentials.ts'
 import { type EndpointPath, endpointPathOf } from '../../domain/endpoint.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
+import type { Target } from '../http1/connection.ts'
 import { Exchange, type Exchanged, unsendable } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import { type HttpProxy, proxyOf } from '../http1/proxy.ts'
@@ -200,6 +201,8 @@ interface SideReaderOptions {
   proxy: HttpProxy | null
   /** The address to connect to instead of the URL's host; null: the host. */
   connectHostOf?: (origin: string) => string | null
+  /** The way to a server that the worker has started. */
+  own?: Pick<Target, 'socket' | 'isOwn'>
   /** Returns the headers of each request to an origin. */
   headers: (origin: string) => ReadonlyMap<string, string>
 }
@@ -218,6 +221,7 @@ export class SideReader {
     this.#pool = new HttpPool(
       {
         ...this.#address,
+        ...options.own,
         connectHost: options.connectHostOf?.(this.#address.origin) ?? this.#address.host,
         timeout_ms,
         connectTimeoutMs: timeout_ms,

@@ -2,8 +2,9 @@
 // within a few answers' time. A throttle (429, 503) shows the capacity exactly: it is the number of lines still in
 // flight. From then on one more line is tried every half round; if these trials succeed, the limit rises again as at
 // first, so that returning capacity is used at once. A failure (5xx, timeout) lowers the limit by a factor; after an
-// outage the limit recovers at once: what it was lowered to without an answer in between proves nothing. If more lines in flight only make answers slower (`Plateau`), the limit is set
-// back and does not grow for a while.
+// outage the limit recovers at once: what it was lowered to without an answer in between proves nothing. Where the server
+// says that it works on all that it has, the limit doubles without waiting for answers. If more lines in flight only make
+// answers slower (`Plateau`), the limit is set back and does not grow for a while.
 //
 // Several workers of one upstream converge to equal shares: all try to grow equally often, and the worker with the
 // larger share loses more.
@@ -17,6 +18,8 @@ const START = 32
 const RISE = { lines: 2, factorMax: 8 }
 const SLOW_RISE = { lines: 1, factorMax: 2 }
 const SLOW_MS = 2_000
+/** The factor by which it rises where its server says that it takes more. */
+const ROOM_FACTOR = 2
 const FAILURE_FACTOR = 0.7
 /** How many trials must succeed in a row before the limit rises freely; failures cost lines their attempts. */
 const TRIALS_AFTER_THROTTLE = 2
@@ -146,6 +149,18 @@ export class ConcurrencyLimit {
   onAborted(sent: Sent, now: number): void {
     this.#inFlight--
     if (this.#plateau.onEnded(sent.cohort!)) this.#backToProven(sent, now)
+  }
+
+  /** Whether it keeps lines back although nothing has shown that the server has no capacity for them. */
+  seeksRoom(now: number): boolean {
+    const isFull = this.#inFlight >= this.#limit && this.#limit < this.#max
+    return isFull && this.#seeksPlateau && this.#riseTo === Number.POSITIVE_INFINITY && now >= this.#growAt
+  }
+
+  /** Notes that the server works on everything in flight and takes more. */
+  onRoom(): void {
+    this.#limit = Math.min(this.#max, ROOM_FACTOR * this.#limit)
+    this.#startRound()
   }
 
   /** Restores a limit that was lowered for another reason than missing capacity. */

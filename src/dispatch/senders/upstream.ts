@@ -1,7 +1,7 @@
 // One upstream as the dispatcher sees it: name, tier, hours, price, concurrency limit and circuit breaker, and whether
 // the line or the server caused a failed attempt. Model servers answer single lines; dispatch/senders/batch-apis/batch-api-upstream.ts adds
 // what batch APIs need.
-import type { Backend, BackendResult, ServerOnDemand } from '../../backends/backend.ts'
+import type { Backend, BackendResult, ServerOnDemand, ServerTraffic } from '../../backends/backend.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { OpeningHours } from '../../domain/hours.ts'
 import type { Price } from '../../domain/money.ts'
@@ -15,6 +15,18 @@ import type { LiveServer } from './live/live-server.ts'
 const THROTTLE_PAUSE_MS = 250
 /** The longest pause: the server may have meant that one line, which waits as long as the server asked. */
 const THROTTLE_PAUSE_MS_MAX = 60_000
+
+/** How often a server that may take more is asked whether it does: at first, and at most as rarely as this. */
+const ROOM_READ_MS = 200
+const ROOM_READ_MS_MAX = 300_000
+/** The share of the lines in flight that a server with room works on; some are on their way. */
+const ROOM_RUNNING_MIN = 0.9
+/** The share of the KV cache that may be in use: answers get longer. */
+const ROOM_CACHE_MAX = 0.5
+/** Tokens per second of each running request: with less, answers to many more could time out. */
+const ROOM_TOKENS_PER_S_MIN = 10
+/** Twice as many as these lines get also where requests are slower, or nothing says how fast they are. */
+const ROOM_LINES_ANYWAY = 32
 
 /** Settings that a reload may change while lines are in flight. */
 export interface UpstreamTerms {
@@ -269,6 +281,10 @@ export class ModelServer extends Upstream {
   readonly modelJson: Buffer | null
   readonly operatorFields: OperatorFields | null
   readonly live: LiveServer | null
+  /** The last reading of its metrics in search of room, when the next is due (Unix ms), and after how long the one then. */
+  #room: { traffic: ServerTraffic | null; at: number } = { traffic: null, at: 0 }
+  #roomDueAt = 0
+  #roomEveryMs = ROOM_READ_MS
   /** Lines in flight that missed before, and how many of them there may be. */
   #again = 0
   #againMax = Number.POSITIVE_INFINITY
@@ -302,6 +318,35 @@ export class ModelServer extends Upstream {
 
   override takenSince(now: number): number | null {
     return this.live?.takenSince(now) ?? null
+  }
+
+  /**
+   * Raises the limit where the server's metrics say that it works on all lines in flight, and has room for more: answers
+   * would say so too, but each of them may take a minute. Returns whether it did.
+   */
+  async seekRoom(now: () => number): Promise<boolean> {
+    const { limit, backend } = this
+    const begun = now()
+    if (!backend.readTraffic || begun < this.#roomDueAt || !limit.seeksRoom(begun)) return false
+    this.#roomDueAt = Number.POSITIVE_INFINITY
+    const { inFlight } = limit
+    const traffic = await backend.readTraffic()
+    const before = this.#room
+    const at = now()
+    this.#room = { traffic, at }
+    const tokens = (traffic?.tokens ?? 0) - (before.traffic?.tokens ?? Number.POSITIVE_INFINITY)
+    const tokensPerS = (1000 * tokens) / (at - before.at)
+    const hasRoom =
+      traffic !== null &&
+      traffic.waiting + (traffic.deferred ?? 0) === 0 &&
+      traffic.running >= ROOM_RUNNING_MIN * inFlight &&
+      (tokensPerS >= ROOM_TOKENS_PER_S_MIN * traffic.running || inFlight <= ROOM_LINES_ANYWAY) &&
+      (traffic.cache ?? 0) <= ROOM_CACHE_MAX &&
+      limit.seeksRoom(at)
+    this.#roomEveryMs = hasRoom ? ROOM_READ_MS : Math.min(ROOM_READ_MS_MAX, 2 * this.#roomEveryMs)
+    this.#roomDueAt = at + this.#roomEveryMs
+    if (hasRoom) limit.onRoom()
+    return hasRoom
   }
 
   /**

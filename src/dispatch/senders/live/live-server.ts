@@ -207,8 +207,8 @@ function isWithin(value: number, most: number): boolean {
   return value >= 0 && value <= most
 }
 
-// `LiveTraffic` reads the metrics of model servers with live traffic, from which their live shares follow. Every worker
-// does so; the reports of the other workers say which requests are theirs.
+// `LiveTraffic` reads the metrics of model servers with live traffic, from which their live shares follow, and of others while
+// they may have room for more lines. Every worker does so; the reports of the other workers say which requests are theirs.
 
 /** How old the other workers' reports may be. */
 const REPORTS_MS = 2_000
@@ -225,6 +225,8 @@ interface TrafficServer {
   readonly name: string
   readonly live: LiveServer | null
   readonly backend: Pick<Backend, 'readTraffic'>
+  /** Of a server without live traffic. */
+  seekRoom(now: () => number): Promise<boolean>
 }
 
 interface Place {
@@ -243,13 +245,16 @@ export class LiveTraffic {
 
   /**
    * Reads servers that are due; to be called a few times a second, since shares rise between the readings. Returns whether
-   * there are such servers.
+   * more lines may go than before.
    */
   async tick(): Promise<boolean> {
     const { clock, lanes } = this.#options
     const servers = Map.groupBy(this.#places(), ({ upstream }) => upstream.live!)
-    if (servers.size === 0) return false
     const now = clock.now()
+    const seeking = [...lanes.values()].flatMap(({ waiting, route }) => {
+      const others = waiting === 0 ? [] : route.servers.filter(({ live }) => live === null)
+      return others.map((server) => server.seekRoom(() => clock.now()))
+    })
     const isWanted = (places: readonly Place[]): boolean =>
       places.some(({ model }) => (lanes.get(model)?.waiting ?? 0) > 0)
     const due = [...servers].filter(([server, places]) =>
@@ -263,7 +268,8 @@ export class LiveTraffic {
         return server.read(backend.readTraffic?.bind(backend), others, () => clock.now())
       }),
     )
-    return true
+    const found = await Promise.all(seeking)
+    return servers.size > 0 || found.includes(true)
   }
 
   #places(): Place[] {
