@@ -99,14 +99,22 @@ export interface ConfigFlags extends Omit<ConfigOverrides, 'region' | 'log_level
   config?: string | undefined
 }
 
+/** The flags of a command that prints JSON where asked. */
+export interface JsonFlags extends ConfigFlags {
+  json?: boolean
+}
+
 export type Role = 'all' | 'api' | 'worker'
 
-export interface ServeOptions {
-  role: Role
+export interface UpstreamFlags {
   /** The URL of an OpenAI-compatible server whose models replace the configured ones. */
   upstream?: string | undefined
   /** The variable with the API key of the server of `upstream`. */
   upstreamKeyEnv?: string | undefined
+}
+
+export interface ServeOptions extends UpstreamFlags {
+  role: Role
   /** Set for a service of one command, which sends only lines of batches that `Running.answer` names. */
   embedded?: {
     /** Whether no other process may use the stores. */

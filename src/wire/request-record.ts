@@ -69,7 +69,6 @@ export const REQUEST_STATUSES = [
   'cancelled',
   'expired',
 ] as const
-export type RequestStatus = (typeof REQUEST_STATUSES)[number]
 
 export const LineRecord = object('LineRecord', {
   id: Type.String(),

@@ -2,16 +2,14 @@
 // machine, or, for `run` and where none listens, an embedded service that is started for the command.
 import { existsSync, readFileSync } from 'node:fs'
 import { connect as connectTo } from 'node:net'
-import type { Command } from 'commander'
 import { apiKeyPath, type Config } from '../../config/config.ts'
 import { isTerminal } from '../../domain/batch.ts'
 import { keyProblem } from '../../domain/credentials.ts'
 import { sentence } from '../../domain/text.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import type { RunEngine } from '../engine-flags.ts'
-import type { ConfigFlags, Launch, ServeOptions, Shell } from '../shell.ts'
+import type { ConfigFlags, Launch, ServeOptions, Shell, UpstreamFlags } from '../shell.ts'
 import { Failure, hasCode } from '../terminal/failure.ts'
-import { withConfig, withJson } from '../terminal/option-values.ts'
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
 import { humanDuration, writeLine } from '../terminal/terminal.ts'
 import { ApiClient, pathOf } from './client.ts'
@@ -85,10 +83,7 @@ function listens({ host, port }: Config['listen']): Promise<boolean> {
 /** Connects to the remote service, or starts an embedded one that `close` stops. */
 export async function connectOrEmbed(
   shell: Shell,
-  flags: ConfigFlags & {
-    upstream?: string | undefined
-    upstreamKeyEnv?: string | undefined
-  },
+  flags: ConfigFlags & UpstreamFlags,
   { view, signal }: Pick<Watch, 'view' | 'signal'>,
   engine: RunEngine | null = null,
 ): Promise<Connection> {
@@ -110,7 +105,7 @@ export async function connectOrEmbed(
 /** Connects; to an embedded service where the data folder is new, or `flags` name a model server. */
 export async function connectOrStart(
   shell: Shell,
-  flags: Parameters<typeof connectOrEmbed>[1],
+  flags: ConfigFlags & UpstreamFlags,
   watch: Pick<Watch, 'view' | 'signal'>,
 ): Promise<Connection> {
   const isUsed = async (): Promise<boolean> => existsSync(apiKeyPath(await shell.launch.loadConfig(flags)))
@@ -236,19 +231,10 @@ function remoteConnection(shell: Shell, signal: AbortSignal, view?: ProgressView
   return tellingVersion(shell, connection(shell, baseUrl, apiKey, REMOTE_PACE, signal, view))
 }
 
-export interface ApiFlags extends ConfigFlags {
-  json?: boolean
-}
-
-/** Adds a command with the options of every API command. */
-export function apiCommand(parent: Command, name: string, description: string): Command {
-  return withConfig(withJson(parent.command(name).description(description)))
-}
-
 /** Opens a connection for a command and closes it after. Without `embeds`, no service is started. */
 export async function withApi(
   shell: Shell,
-  flags: ApiFlags,
+  flags: ConfigFlags,
   act: (connection: Connection) => Promise<void>,
   embeds = true,
 ): Promise<void> {

@@ -1,11 +1,11 @@
 // Makes commands that call the API once and show what it answered: a list as a table, an object as its fields.
 import type { Command } from 'commander'
 import type { Static, TObject, TSchema } from 'typebox'
-import type { Shell } from '../shell.ts'
-import { wholeNumber } from '../terminal/option-values.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
+import { jsonCommand, wholeNumber } from '../terminal/option-values.ts'
 import { type Columns, printFields, printJson, printTable, writeLine } from '../terminal/terminal.ts'
 import { type ApiClient, type Call, DeletedObject, pathOf } from './client.ts'
-import { type ApiFlags, apiCommand, type Connection, withApi } from './connect.ts'
+import { type Connection, withApi } from './connect.ts'
 
 interface ListOrder<T extends TSchema> {
   description: string
@@ -30,13 +30,13 @@ export function addList<T extends TSchema>(
   name: string,
   { description, argument, shape, path, query: queryOf, count = 20, filters = {}, columns }: ListOrder<T>,
 ): void {
-  const command = apiCommand(parent, name, description)
+  const command = jsonCommand(parent, name, description)
   if (argument !== undefined) command.argument('<id>', argument)
   command.option('--limit <number>', 'how many', wholeNumber(1), count)
   for (const [flags, text] of Object.values(filters)) command.option(flags, text)
   command.action(() => {
     const { stdout } = shell.terminal
-    const flags = command.opts<ApiFlags & { limit: number }>()
+    const flags = command.opts<JsonFlags & { limit: number }>()
     const given = command.opts<Record<string, string | undefined>>()
     const [id = ''] = command.args
     const chosen = Object.fromEntries(Object.keys(filters).map((name) => [name, given[name]]))
@@ -96,7 +96,7 @@ interface CallOrder<A, F> {
 }
 
 /** Adds a command for one call. Options may be added to the returned command. */
-export function addCall<A extends object, F extends ApiFlags = ApiFlags>(
+export function addCall<A extends object, F extends JsonFlags = JsonFlags>(
   shell: Shell,
   parent: Command,
   name: string,
@@ -107,7 +107,7 @@ export function addCall<A extends object, F extends ApiFlags = ApiFlags>(
     show = ({ terminal }, answer) => printFields(terminal.stdout, answer),
   }: CallOrder<A, F>,
 ): Command {
-  const command = apiCommand(parent, name, description)
+  const command = jsonCommand(parent, name, description)
   if (argument !== undefined) {
     const [placeholder, text] = typeof argument === 'string' ? ['id', argument] : argument
     command.argument(placeholder?.startsWith('[') ? placeholder : `<${placeholder}>`, text)

@@ -4,7 +4,7 @@ import { fastClock } from '../../../test/fakes/clock.ts'
 import { ScriptedApi } from '../../../test/fakes/scripted-api.ts'
 import { plain } from '../terminal/terminal.ts'
 import { ApiClient } from './client.ts'
-import { leftMs, nextRate, perSecond, startRate, watchBatch } from './watch-batch.ts'
+import { leftMs, nextRate, perSecond, watchBatch } from './watch-batch.ts'
 
 const LOOK_MS = 5000
 
@@ -84,7 +84,7 @@ describe('a batch that is watched', () => {
 })
 
 test('the rate of a steady batch is known from the second sample on', () => {
-  let point = startRate(0, 1000)
+  let point = nextRate(undefined, 0, 1000)
   assert.equal(perSecond(point), null)
   assert.equal(leftMs(point, 100), null)
   for (let look = 1; look <= 10; look++) {
@@ -95,7 +95,7 @@ test('the rate of a steady batch is known from the second sample on', () => {
 })
 
 test('after one half-life the rate has moved half-way to a new speed', () => {
-  let point = startRate(0, 0)
+  let point = nextRate(undefined, 0, 0)
   for (let at = 1000; at <= 100_000; at += 1000) point = nextRate(point, at / 10, at)
   const done = point.done
   // From here on, no line finishes.
@@ -105,23 +105,23 @@ test('after one half-life the rate has moved half-way to a new speed', () => {
 })
 
 test('a batch without progress has no estimate of the time left', () => {
-  const point = nextRate(startRate(0, 0), 0, 5000)
+  const point = nextRate(nextRate(undefined, 0, 0), 0, 5000)
   assert.equal(perSecond(point), 0)
   assert.equal(leftMs(point, 10), null)
 })
 
 test('lines done before the first sample, as in a resumed run, do not count', () => {
-  const point = nextRate(startRate(5000, 0), 5010, 1000)
+  const point = nextRate(nextRate(undefined, 5000, 0), 5010, 1000)
   assert.equal(perSecond(point), 10)
 })
 
 test('two samples at the same instant lose no lines', () => {
-  let point = nextRate(startRate(0, 0), 5, 0)
+  let point = nextRate(nextRate(undefined, 0, 0), 5, 0)
   point = nextRate(point, 10, 1000)
   assert.equal(perSecond(point), 10)
 })
 
 test('when all lines are done, no time is left', () => {
-  const point = nextRate(startRate(0, 0), 10, 1000)
+  const point = nextRate(nextRate(undefined, 0, 0), 10, 1000)
   assert.equal(leftMs(point, 10), 0)
 })

@@ -31,9 +31,8 @@ export async function watchBatch(client: ApiClient, id: string, watch: Watch): P
     const batch = await client.get(BatchObject, `/v1/batches/${id}`)
     const { total, completed, failed } = batch.request_counts
     const done = completed + failed
-    point = point === undefined ? startRate(done, clock.now()) : nextRate(point, done, clock.now())
-    const answered = batch.usage?.output_tokens ?? 0
-    tokens = tokens === undefined ? startRate(answered, clock.now()) : nextRate(tokens, answered, clock.now())
+    point = nextRate(point, done, clock.now())
+    tokens = nextRate(tokens, batch.usage?.output_tokens ?? 0, clock.now())
     if (done !== moved.done || batch.status !== 'in_progress') moved = { done, atMs: clock.now() }
     const stillMs = clock.now() - moved.atMs
     // Without finished lines, the rates fall and the estimated time grows without meaning.
@@ -110,12 +109,9 @@ interface RatePoint {
   timeMs: number
 }
 
-export function startRate(done: number, atMs: number): RatePoint {
-  return { atMs, done, lines: 0, timeMs: 0 }
-}
-
 /** The rate after a sample of `done` lines at `atMs`. Of samples at the same instant, only the first counts. */
-export function nextRate(last: RatePoint, done: number, atMs: number): RatePoint {
+export function nextRate(last: RatePoint | undefined, done: number, atMs: number): RatePoint {
+  if (last === undefined) return { atMs, done, lines: 0, timeMs: 0 }
   const passedMs = atMs - last.atMs
   if (passedMs <= 0) return last
   const fade = 0.5 ** (passedMs / HALF_LIFE_MS)

@@ -3,13 +3,13 @@ import { readFile } from 'node:fs/promises'
 import type { Command } from 'commander'
 import { isRecord } from '../../domain/json-record.ts'
 import { AppliedProject, type ProjectChange } from '../../wire/project.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
-import type { Shell } from '../shell.ts'
+import { withApi } from '../client/connect.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
 import { EXIT_DRIFT, Failure } from '../terminal/failure.ts'
-import { examples } from '../terminal/option-values.ts'
+import { examples, jsonCommand } from '../terminal/option-values.ts'
 import { counted, type Output, printJson, writeLine } from '../terminal/terminal.ts'
 
-interface ApplyFlags extends ApiFlags {
+interface ApplyFlags extends JsonFlags {
   file: string
   dryRun?: boolean
   prune?: boolean
@@ -17,7 +17,7 @@ interface ApplyFlags extends ApiFlags {
 
 export function addApply(program: Command, shell: Shell): void {
   examples(
-    apiCommand(program, 'apply', 'bring projects, their limits and webhooks to what a document says')
+    jsonCommand(program, 'apply', 'bring projects, their limits and webhooks to what a document says')
       .requiredOption('-f, --file <file>', 'the document, YAML or JSON')
       .option('--dry-run', 'show the plan alone; exit code 2 where something differs')
       .option('--prune', 'delete limits and webhooks of these projects that the document lacks')

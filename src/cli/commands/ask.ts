@@ -7,14 +7,14 @@ import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { answerColumns, parseResultRow } from '../../tables/answer-cells.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { checkModel, windowFor } from '../client/check-order.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { withApi } from '../client/connect.ts'
 import { createOnce } from '../client/create-once.ts'
-import type { Shell } from '../shell.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
-import { examples, WINDOW_HELP } from '../terminal/option-values.ts'
+import { examples, jsonCommand, WINDOW_HELP } from '../terminal/option-values.ts'
 import { printJson, type Terminal, writeData, writeLine } from '../terminal/terminal.ts'
 
-interface AskFlags extends ApiFlags {
+interface AskFlags extends JsonFlags {
   model: string
   window?: string
 }
@@ -26,7 +26,7 @@ const BETWEEN_WAITS_MS = 1_000
 
 export function addAsk(program: Command, shell: Shell): void {
   examples(
-    apiCommand(program, 'ask', 'ask a model one question')
+    jsonCommand(program, 'ask', 'ask a model one question')
       .argument('[question]', 'the question; without it, standard input')
       .requiredOption('--model <id>', 'the model that answers')
       .option('--window <duration>', WINDOW_HELP)

@@ -3,14 +3,14 @@
 import { type FileHandle, open } from 'node:fs/promises'
 import type { Command } from 'commander'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { withApi } from '../client/connect.ts'
 import { checkOutput } from '../output-file.ts'
-import type { Shell } from '../shell.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
-import { examples } from '../terminal/option-values.ts'
+import { examples, jsonCommand } from '../terminal/option-values.ts'
 import { counted, writeLine } from '../terminal/terminal.ts'
 
-interface ExportFlags extends ApiFlags {
+interface ExportFlags extends JsonFlags {
   output: string
   after?: string
   project?: string
@@ -19,7 +19,7 @@ interface ExportFlags extends ApiFlags {
 export function addAudit(program: Command, shell: Shell): void {
   const audit = program.command('audit').description('export the audit log')
   examples(
-    apiCommand(audit, 'export', 'append the records of calls and lines to a file, in order')
+    jsonCommand(audit, 'export', 'append the records of calls and lines to a file, in order')
       .requiredOption('-o, --output <file>', 'the file, .ndjson or .jsonl; goes on behind its last record')
       .option('--after <cursor>', 'begin behind this record: the `cursor` of the last one of another file')
       .option('--project <id>', 'records of another project, or of all; for operators')

@@ -9,19 +9,20 @@ import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
 import { LineRecord } from '../../wire/request-record.ts'
 import { checkTerms, windowFor } from '../client/check-order.ts'
 import { AnyObject, type ApiClient, ApiError, pathOf } from '../client/client.ts'
-import { type ApiFlags, apiCommand, cancelBatch, withApi } from '../client/connect.ts'
+import { cancelBatch, withApi } from '../client/connect.ts'
 import { createOnce } from '../client/create-once.ts'
 import { contentOf, downloadResults, resultLines } from '../client/download.ts'
 import { addCall, addList, addResource, showId } from '../client/object-commands.ts'
 import { asksOf } from '../client/upload.ts'
 import { watchBatch } from '../client/watch-batch.ts'
 import { checkOutput, writeWhole } from '../output-file.ts'
-import type { Shell } from '../shell.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
 import {
   type BatchFlags,
   commaList,
   examples,
+  jsonCommand,
   metadataOf,
   termsOf,
   withBatchTerms,
@@ -39,7 +40,7 @@ import {
 } from '../terminal/terminal.ts'
 import { showBatch } from './status.ts'
 
-interface CreateFlags extends ApiFlags, BatchFlags {
+interface CreateFlags extends JsonFlags, BatchFlags {
   endpoint?: string
   idempotencyKey?: string
   inputUrl?: string
@@ -51,7 +52,7 @@ interface CreateFlags extends ApiFlags, BatchFlags {
 const Created = Type.Pick(BatchObject, ['id', 'webhook'])
 type Created = Static<typeof Created>
 
-interface ResultFlags extends ApiFlags {
+interface ResultFlags extends JsonFlags {
   follow?: boolean
   output?: string
   errors?: string
@@ -140,9 +141,9 @@ export function addBatches(program: Command, shell: Shell): void {
     },
   })
 
-  apiCommand(batches, 'wait', 'follow a batch until it is finished')
+  jsonCommand(batches, 'wait', 'follow a batch until it is finished')
     .argument('<id>', 'batch_…')
-    .action((id: string, flags: ApiFlags) => waitForBatch(shell, id, flags))
+    .action((id: string, flags: JsonFlags) => waitForBatch(shell, id, flags))
 
   for (const [action, description] of [
     ['cancel', 'cancel a batch; no further line is sent'],
@@ -162,7 +163,7 @@ export function addBatches(program: Command, shell: Shell): void {
     description: 'have the results of a batch written to a bucket, also after that has failed',
     argument: 'batch_…',
     call:
-      (id, { outputUrl: output_url }: ApiFlags & { outputUrl?: string }) =>
+      (id, { outputUrl: output_url }: JsonFlags & { outputUrl?: string }) =>
       (client) =>
         client.post(BatchObject, `${pathOf('batches', id)}/export`, { output_url }),
   })
@@ -170,7 +171,7 @@ export function addBatches(program: Command, shell: Shell): void {
   examples(exported, 'offpeak batches export batch_01k0… --output-url s3://data/out/')
 
   examples(
-    apiCommand(
+    jsonCommand(
       batches,
       'results',
       'download answers and failed lines; while the batch runs, those finished so far',
@@ -219,7 +220,7 @@ function showCreated(shell: Shell, batch: Created): void {
   writeLine(shell.terminal.stderr, `The secret of its webhook ${id}, which is shown only once: ${secret}`)
 }
 
-async function waitForBatch(shell: Shell, id: string, flags: ApiFlags): Promise<void> {
+async function waitForBatch(shell: Shell, id: string, flags: JsonFlags): Promise<void> {
   await withApi(shell, flags, async ({ client, watch, answer }) => {
     answer(id)
     const batch = await watchBatch(client, encodeURIComponent(id), watch)
@@ -296,7 +297,7 @@ export function addRequests(program: Command, shell: Shell): void {
   examples(get, 'offpeak requests get req_01k0…')
 }
 
-interface RetryFlags extends ApiFlags {
+interface RetryFlags extends JsonFlags {
   code?: string[]
   window?: string
   outputUrl?: string
@@ -306,7 +307,7 @@ interface RetryFlags extends ApiFlags {
 
 export function addRetry(program: Command, shell: Shell): void {
   examples(
-    apiCommand(program, 'retry', 'run the failed lines of a batch again in a new batch')
+    jsonCommand(program, 'retry', 'run the failed lines of a batch again in a new batch')
       .argument('<batch_id>', 'a finished batch')
       .option('--code <list>', 'only lines with these error codes, separated by commas', commaList)
       .option('--window <duration>', 'completion window (default: that of the batch)')

@@ -8,18 +8,18 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import { makeFolder } from '../../blobs/folders.ts'
 import { ConsoleLink } from '../../wire/project.ts'
-import { type ApiFlags, apiCommand, type Connection, withApi } from '../client/connect.ts'
-import type { Environment, Shell } from '../shell.ts'
-import { examples } from '../terminal/option-values.ts'
+import { type Connection, withApi } from '../client/connect.ts'
+import type { Environment, JsonFlags, Shell } from '../shell.ts'
+import { examples, jsonCommand } from '../terminal/option-values.ts'
 import { printJson, writeLine } from '../terminal/terminal.ts'
 
-interface ConsoleFlags extends ApiFlags {
+interface ConsoleFlags extends JsonFlags {
   open: boolean
 }
 
 export function addConsole(program: Command, shell: Shell): void {
   examples(
-    apiCommand(program, 'console', 'open the console in a browser, without a key')
+    jsonCommand(program, 'console', 'open the console in a browser, without a key')
       .option('--no-open', 'print the link without opening it')
       .action((flags: ConsoleFlags) => openConsole(shell, flags)),
     'offpeak console',

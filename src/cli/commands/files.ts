@@ -4,15 +4,15 @@ import { type Command, Option } from 'commander'
 import { FILE_PURPOSES, UPLOAD_PURPOSES, type UploadPurpose } from '../../domain/file.ts'
 import { formatOf } from '../../tables/table.ts'
 import { FileObject } from '../../wire/file.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { withApi } from '../client/connect.ts'
 import { contentOf } from '../client/download.ts'
 import { addResource } from '../client/object-commands.ts'
 import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { writeWhole } from '../output-file.ts'
-import type { Shell } from '../shell.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
-import { examples } from '../terminal/option-values.ts'
+import { examples, jsonCommand } from '../terminal/option-values.ts'
 import {
   counted,
   humanBytes,
@@ -23,7 +23,7 @@ import {
   writeLine,
 } from '../terminal/terminal.ts'
 
-interface UploadFlags extends ApiFlags {
+interface UploadFlags extends JsonFlags {
   purpose: UploadPurpose
 }
 
@@ -49,7 +49,7 @@ export function addFiles(program: Command, shell: Shell): void {
   })
 
   examples(
-    apiCommand(files, 'upload', 'upload a JSONL file and wait until it is validated, or a table')
+    jsonCommand(files, 'upload', 'upload a JSONL file and wait until it is validated, or a table')
       .argument('<path>', 'JSONL file, one request per line; or a table')
       .addOption(
         new Option('--purpose <purpose>', 'table: rows, which a batch is to ask about')
@@ -62,10 +62,10 @@ export function addFiles(program: Command, shell: Shell): void {
     'offpeak files upload reviews.parquet --purpose table',
   )
 
-  apiCommand(files, 'content', 'print the content of a file')
+  jsonCommand(files, 'content', 'print the content of a file')
     .argument('<id>', 'file_…')
     .option('-o, --output <file>', 'write the content to this file instead')
-    .action((id: string, flags: ApiFlags & { output?: string }) => printContent(shell, id, flags))
+    .action((id: string, flags: JsonFlags & { output?: string }) => printContent(shell, id, flags))
 }
 
 /** Uploads a file and prints its ID to standard output, for scripts. */
@@ -84,7 +84,7 @@ async function uploadFile(shell: Shell, path: string, flags: UploadFlags): Promi
   })
 }
 
-async function printContent(shell: Shell, id: string, flags: ApiFlags & { output?: string }): Promise<void> {
+async function printContent(shell: Shell, id: string, flags: JsonFlags & { output?: string }): Promise<void> {
   const { output } = flags
   await withApi(shell, flags, async ({ client }) => {
     const content = contentOf(client, id)

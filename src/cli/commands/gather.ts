@@ -15,7 +15,7 @@ import { stateFolder } from '../client/create-once.ts'
 import { KnownRequests } from '../client/known-requests.ts'
 import { SingleRequests } from '../client/single-requests.ts'
 import { type Counts, Gateway, HOST } from '../gateway/gateway.ts'
-import type { ConfigFlags, Shell } from '../shell.ts'
+import type { ConfigFlags, Shell, UpstreamFlags } from '../shell.ts'
 import { aborted, Failure, hasCode } from '../terminal/failure.ts'
 import {
   examples,
@@ -29,15 +29,13 @@ import {
 import { type BatchProgress, batchLine, type ProgressView, progressView } from '../terminal/progress-view.ts'
 import { counted, humanCount, humanDuration, humanUsd, writeLine } from '../terminal/terminal.ts'
 
-interface GatherFlags extends ConfigFlags {
+interface GatherFlags extends ConfigFlags, UpstreamFlags {
   port?: number
   model?: string
   window?: string
   metadata?: Record<string, string>
   entity?: string
   fresh?: boolean
-  upstream?: string
-  upstreamKeyEnv?: string
 }
 
 /** The longest time in ms for which open requests are cancelled at the end. */

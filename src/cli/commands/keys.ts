@@ -2,27 +2,24 @@
 import { type Command, Option } from 'commander'
 import { COMPAT_MODES, type CompatMode, SCOPES, type Scope } from '../../domain/api-key.ts'
 import type { RetentionTexts } from '../../domain/retention.ts'
-import type { ConfigFlags, KeyRing, Shell } from '../shell.ts'
+import type { ConfigFlags, JsonFlags, KeyRing, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
-import { examples, retentionOption, someOf, withConfig, withJson } from '../terminal/option-values.ts'
+import { examples, jsonCommand, retentionOption, someOf, withConfig } from '../terminal/option-values.ts'
 import { humanTime, printJson, printTable, writeLine } from '../terminal/terminal.ts'
 
-interface CreateFlags extends ConfigFlags {
+interface CreateFlags extends JsonFlags {
   project: string
   plan?: string
   scopes?: Scope[]
   name?: string
   compat?: CompatMode
   retention?: RetentionTexts
-  json?: boolean
 }
 
 export function addKeys(program: Command, shell: Shell): void {
   const keys = program.command('keys').description('issue, list and revoke API keys')
 
-  const create = keys
-    .command('create')
-    .description('create a key, and its project if it does not exist')
+  const create = jsonCommand(keys, 'create', 'create a key, and its project if it does not exist')
     .requiredOption('--project <name>', 'project of the key')
     .option(
       '--plan <name>',
@@ -41,14 +38,14 @@ export function addKeys(program: Command, shell: Shell): void {
     )
     .addOption(retentionOption())
   examples(
-    withConfig(withJson(create)).action((flags: CreateFlags) => createKey(shell, flags)),
+    create.action((flags: CreateFlags) => createKey(shell, flags)),
     'offpeak keys create --project research --plan enterprise',
     'offpeak keys create --project ci --scopes files:write,batches:write,batches:read --json',
     'offpeak keys create --project research --compat openai',
   )
 
-  withConfig(withJson(keys.command('list').description('show every key, newest first'))).action(
-    (flags: ConfigFlags & { json?: boolean }) => listKeys(shell, flags),
+  jsonCommand(keys, 'list', 'show every key, newest first').action((flags: JsonFlags) =>
+    listKeys(shell, flags),
   )
 
   const revoke = keys
@@ -85,7 +82,7 @@ async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
   writeLine(stderr, 'It is shown this once: keep it where you keep passwords.')
 }
 
-async function listKeys(shell: Shell, flags: ConfigFlags & { json?: boolean }): Promise<void> {
+async function listKeys(shell: Shell, flags: JsonFlags): Promise<void> {
   const { stdout } = shell.terminal
   await using keys = await keysOf(shell, flags)
   const all = await keys.list()

@@ -5,15 +5,14 @@ import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../..
 import { LimitObject } from '../../wire/limit.ts'
 import { QuotasObject } from '../../wire/project.ts'
 import { pathOf } from '../client/client.ts'
-import type { ApiFlags } from '../client/connect.ts'
 import { createOnce } from '../client/create-once.ts'
 import { addCall, addResource, showId } from '../client/object-commands.ts'
-import type { Shell } from '../shell.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { commaList, examples, fraction } from '../terminal/option-values.ts'
 import { humanBytes, humanCount, humanTime, humanUsd, printTable, writeLine } from '../terminal/terminal.ts'
 
-interface TermFlags extends ApiFlags {
+interface TermFlags extends JsonFlags {
   action?: string
   description?: string
   notifyAt?: number[]

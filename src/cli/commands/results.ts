@@ -10,20 +10,20 @@ import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { FileObject } from '../../wire/file.ts'
 import { type ApiClient, ApiError, pathOf } from '../client/client.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { withApi } from '../client/connect.ts'
 import { contentOf } from '../client/download.ts'
 import { checkOutput } from '../output-file.ts'
-import type { Shell } from '../shell.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
 import { joinAnswers, resultRows, type Target, targetAt } from '../tables/join-answers.ts'
 import { createTable, openTable } from '../tables/open-table.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
-import { examples } from '../terminal/option-values.ts'
+import { examples, jsonCommand } from '../terminal/option-values.ts'
 import { counted, printJson, writeLine } from '../terminal/terminal.ts'
 import { lockRun, outputOf } from './run-batch.ts'
 import { checkBy, readSchema, SPREADSHEET } from './table-question.ts'
 import { type Files, fetchAll, lastTableRun, mergeTable, withRetries } from './table-run.ts'
 
-interface ResultsFlags extends ApiFlags {
+interface ResultsFlags extends JsonFlags {
   format?: TableFormat
   output?: string
   rows?: string
@@ -36,7 +36,7 @@ interface ResultsFlags extends ApiFlags {
 
 export function addResults(program: Command, shell: Shell): void {
   examples(
-    apiCommand(program, 'results', 'write the results of a batch as a table')
+    jsonCommand(program, 'results', 'write the results of a batch as a table')
       .argument('<id>', 'batch_…; or with --merge, a table that "offpeak run" has run')
       .option('-o, --output <file>', 'the table (default: ID.FORMAT; of a table, the output of its run)')
       .addOption(

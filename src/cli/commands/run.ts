@@ -17,19 +17,18 @@ import { checkInput, ModelOverride, uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
 import { checkOutput, writeWhole } from '../output-file.ts'
-import type { ConfigFlags, Shell } from '../shell.ts'
+import type { JsonFlags, Shell, UpstreamFlags } from '../shell.ts'
 import { type JoinedRows, targetAt } from '../tables/join-answers.ts'
 import { fileSource } from '../tables/open-table.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, EXIT_NOT_SENT, Failure, Interrupted } from '../terminal/failure.ts'
 import {
   type BatchFlags,
   examples,
+  jsonCommand,
   metadataOf,
   ownTerms,
   termsOf,
   withBatchTerms,
-  withConfig,
-  withJson,
   withUpstream,
 } from '../terminal/option-values.ts'
 import { type ProgressView, percent, progressView } from '../terminal/progress-view.ts'
@@ -82,23 +81,18 @@ import {
   tableFolder,
 } from './table-run.ts'
 
-interface RunFlags extends ConfigFlags, BatchFlags, TableFlags, EngineFlags {
+interface RunFlags extends JsonFlags, UpstreamFlags, BatchFlags, TableFlags, EngineFlags {
   output?: string
   errors?: string
   force?: boolean
-  upstream?: string
-  upstreamKeyEnv?: string
   estimate?: boolean
   retryFailed?: boolean
   again?: boolean
   discard?: boolean
-  json?: boolean
 }
 
 export function addRun(program: Command, shell: Shell): void {
-  const run = program
-    .command('run')
-    .description('run a JSONL file of requests, or a table, from start to finish')
+  const run = jsonCommand(program, 'run', 'run a JSONL file of requests, or a table, from start to finish')
     .argument('<input>', 'JSONL file, one request per line; or a table: CSV, TSV, JSONL or Parquet')
     .option('-o, --output <file>', 'answers (default: INPUT.out.jsonl; of a table: INPUT.out.csv and so on)')
     .option('--errors <file>', 'failed lines (default: INPUT.errors.jsonl, with -o OUT.errors.jsonl)')
@@ -113,7 +107,7 @@ export function addRun(program: Command, shell: Shell): void {
     'the model that answers, whichever a file of requests names; or a GGUF file, or with --engine a name, of the model to start',
   ).option('--prefix <text>', 'table: put this before the names of the new columns')
   examples(
-    withConfig(withJson(run)).action((input: string, flags: RunFlags) => runInput(shell, input, flags)),
+    run.action((input: string, flags: RunFlags) => runInput(shell, input, flags)),
     'offpeak run examples/gsm8k.jsonl -o answers.jsonl',
     `offpeak run reviews.csv --model sim-1 --prompt 'Classify: {{text}}' --schema schema.json -o out.csv`,
     'offpeak run reviews.csv -o out.csv --retry-failed',

@@ -4,15 +4,12 @@ import { existsSync, readFileSync } from 'node:fs'
 import type { Command } from 'commander'
 import { apiKeyPath } from '../../config/config.ts'
 import { sleep } from '../../domain/clock.ts'
-import type { ConfigFlags, Role, Shell } from '../shell.ts'
+import type { ConfigFlags, JsonFlags, Role, Shell, UpstreamFlags } from '../shell.ts'
 import { aborted, Failure, Interrupted } from '../terminal/failure.ts'
-import { examples, withConfig, withJson, withUpstream } from '../terminal/option-values.ts'
+import { examples, jsonCommand, withConfig, withUpstream } from '../terminal/option-values.ts'
 import { printJson, writeLine } from '../terminal/terminal.ts'
 
-interface ServeFlags extends ConfigFlags {
-  upstream?: string
-  upstreamKeyEnv?: string
-}
+type ServeFlags = ConfigFlags & UpstreamFlags
 
 /** The time in ms beyond the drain time of calls and lines in flight. */
 const STOP_EXTRA_MS = 1500
@@ -104,13 +101,12 @@ export function addConfig(program: Command, shell: Shell): void {
       const name = configFileName(file, shell.env.OFFPEAK_CONFIG || undefined, process.cwd())
       writeLine(stdout, `${name ?? 'No offpeak.yaml is in this folder: the default configuration'} is valid.`)
     })
-  withConfig(withJson(config.command('show')))
-    .description('print the configuration in force, with defaults filled in and secrets hidden')
-    .action(async (flags: ConfigFlags & { json?: boolean }) => {
-      const { values, yaml } = await shell.launch.shownConfig(await shell.launch.loadConfig(flags))
-      if (flags.json) printJson(stdout, values)
-      else stdout.write(yaml)
-    })
+  const shown = 'print the configuration in force, with defaults filled in and secrets hidden'
+  jsonCommand(config, 'show', shown).action(async (flags: JsonFlags) => {
+    const { values, yaml } = await shell.launch.shownConfig(await shell.launch.loadConfig(flags))
+    if (flags.json) printJson(stdout, values)
+    else stdout.write(yaml)
+  })
   config
     .command('schema')
     .description('print the JSON Schema of the configuration file, for editors')

@@ -6,10 +6,10 @@ import { heldBackBy, type ServerState, serversOf } from '../../domain/server-sta
 import type { BatchObject } from '../../wire/batch.ts'
 import { ServiceStatus, type UpstreamStatus } from '../../wire/status.ts'
 import { type ApiClient, ApiError } from '../client/client.ts'
-import { type ApiFlags, apiCommand, type Connection, withApi } from '../client/connect.ts'
-import type { Shell } from '../shell.ts'
+import { type Connection, withApi } from '../client/connect.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
 import { Interrupted } from '../terminal/failure.ts'
-import { examples } from '../terminal/option-values.ts'
+import { examples, jsonCommand } from '../terminal/option-values.ts'
 import { percent } from '../terminal/progress-view.ts'
 import {
   counted,
@@ -31,9 +31,9 @@ const CLEAR = '\u001b[2J\u001b[H'
 
 export function addStatus(program: Command, shell: Shell): void {
   examples(
-    apiCommand(program, 'status', 'show what the service does, what waits and why, and what is broken')
+    jsonCommand(program, 'status', 'show what the service does, what waits and why, and what is broken')
       .option('--watch', 'show it again every two seconds, until Ctrl-C')
-      .action((flags: ApiFlags & { watch?: boolean }) =>
+      .action((flags: JsonFlags & { watch?: boolean }) =>
         withApi(shell, flags, (connection) => showStatus(shell, connection, flags), false),
       ),
     'offpeak status',

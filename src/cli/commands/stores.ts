@@ -6,9 +6,9 @@ import type { Command } from 'commander'
 import type { Finding } from '../../admin/examine.ts'
 import type { Config } from '../../config/config.ts'
 import { usd } from '../../domain/money.ts'
-import type { ConfigFlags, Doctor, Shell } from '../shell.ts'
+import type { ConfigFlags, Doctor, JsonFlags, Shell } from '../shell.ts'
 import { EXIT_FAILED, Failure } from '../terminal/failure.ts'
-import { examples, withConfig, withJson } from '../terminal/option-values.ts'
+import { examples, jsonCommand } from '../terminal/option-values.ts'
 import {
   counted,
   humanBytes,
@@ -20,14 +20,11 @@ import {
 } from '../terminal/terminal.ts'
 
 export function addBackup(program: Command, shell: Shell): void {
-  const backup = program
-    .command('backup')
-    .description('copy database and blobs into a folder while the service runs (SQLite)')
-    .argument('<dir>', 'created if it does not exist; an existing backup is brought up to date')
+  const description = 'copy database and blobs into a folder while the service runs (SQLite)'
   examples(
-    withConfig(withJson(backup)).action((dir: string, flags: ConfigFlags & { json?: boolean }) =>
-      backUp(shell, dir, flags),
-    ),
+    jsonCommand(program, 'backup', description)
+      .argument('<dir>', 'created if it does not exist; an existing backup is brought up to date')
+      .action((dir: string, flags: JsonFlags) => backUp(shell, dir, flags)),
     'offpeak backup /backups/offpeak',
   ).addHelpText(
     'after',
@@ -35,7 +32,7 @@ export function addBackup(program: Command, shell: Shell): void {
   )
 }
 
-async function backUp(shell: Shell, dir: string, flags: ConfigFlags & { json?: boolean }): Promise<void> {
+async function backUp(shell: Shell, dir: string, flags: JsonFlags): Promise<void> {
   const { stdout } = shell.terminal
   const config = await shell.launch.loadConfig(flags)
   const { backup } = await shell.launch.adminCommands()
@@ -54,22 +51,19 @@ async function backUp(shell: Shell, dir: string, flags: ConfigFlags & { json?: b
   )
 }
 
-interface RekeyFlags extends ConfigFlags {
+interface RekeyFlags extends JsonFlags {
   toFile?: string
   toEnv?: string
   toConfig?: string
-  json?: boolean
 }
 
 export function addRekey(program: Command, shell: Shell): void {
-  const rekey = program
-    .command('rekey')
-    .description('replace the master key; stop the service first')
-    .option('--to-file <file>', 'file with the new key (default: a new key is generated)')
-    .option('--to-env <name>', 'variable with the new key')
-    .option('--to-config <file>', 'configuration that says where the new key is to be (master_key)')
   examples(
-    withConfig(withJson(rekey)).action((flags: RekeyFlags) => rekeyStores(shell, flags)),
+    jsonCommand(program, 'rekey', 'replace the master key; stop the service first')
+      .option('--to-file <file>', 'file with the new key (default: a new key is generated)')
+      .option('--to-env <name>', 'variable with the new key')
+      .option('--to-config <file>', 'configuration that says where the new key is to be (master_key)')
+      .action((flags: RekeyFlags) => rekeyStores(shell, flags)),
     'offpeak rekey',
     'NEW_KEY=$(openssl rand -base64 32) offpeak rekey --to-env NEW_KEY',
   ).addHelpText('after', '\nTo resume an interrupted run, run the command again.')
@@ -109,22 +103,20 @@ async function rekeyStores(shell: Shell, flags: RekeyFlags): Promise<void> {
 
 const REPORT_EVERY = 100_000
 
-interface MoveFlags extends ConfigFlags {
+interface MoveFlags extends JsonFlags {
   from: string
   to?: string
   release?: boolean
-  json?: boolean
 }
 
 export function addMigrateData(program: Command, shell: Shell): void {
-  const migrate = program
-    .command('migrate-data')
-    .description('move everything to another database and blob store; stop the service first')
-    .requiredOption('--from <place>', 'a configuration file, or DATABASE+BLOBS')
-    .option('--to <place>', 'the target, in the same form; both of its stores must be empty')
-    .option('--release', 'allow services to use the stores of --from again after a move')
+  const description = 'move everything to another database and blob store; stop the service first'
   examples(
-    withConfig(withJson(migrate)).action((flags: MoveFlags) => moveData(shell, flags)),
+    jsonCommand(program, 'migrate-data', description)
+      .requiredOption('--from <place>', 'a configuration file, or DATABASE+BLOBS')
+      .option('--to <place>', 'the target, in the same form; both of its stores must be empty')
+      .option('--release', 'allow services to use the stores of --from again after a move')
+      .action((flags: MoveFlags) => moveData(shell, flags)),
     'offpeak migrate-data --from sqlite+disk --to postgres+s3',
     "offpeak migrate-data --from sqlite+disk --to 'postgres://offpeak@db/offpeak+s3://offpeak/prod?region=eu-west-1'",
     'offpeak migrate-data --from offpeak.yaml --to new.yaml',
@@ -191,44 +183,34 @@ async function configOfSide(shell: Shell, flags: ConfigFlags, option: string, te
   return found
 }
 
-interface ExamineFlags extends ConfigFlags {
+interface ExamineFlags extends JsonFlags {
   quick?: boolean
-  json?: boolean
 }
 
-interface BooksFlags extends ConfigFlags {
+interface BooksFlags extends JsonFlags {
   project?: string
-  json?: boolean
 }
 
 export function addDoctor(program: Command, shell: Shell): void {
-  const doctor = program
-    .command('doctor')
-    .description('check the database and every blob, and report damage')
-    .option('--quick', 'check that every blob exists, but read only a few')
+  const doctor = jsonCommand(program, 'doctor', 'check the database and every blob, and report damage')
   examples(
-    withConfig(withJson(doctor)).action((flags: ExamineFlags) => examine(shell, flags)),
+    doctor
+      .option('--quick', 'check that every blob exists, but read only a few')
+      .action((flags: ExamineFlags) => examine(shell, flags)),
     'offpeak doctor',
     'offpeak doctor --quick --json',
     'offpeak doctor books',
   ).addHelpText('after', '\nExit code: 0 no damage, 1 damage.')
 
-  const books = doctor
-    .command('books')
-    .description('compare result files, batches, ledger and usage to the nano-dollar')
-    .option('--project <name>', 'only this project')
-  const remote = doctor
-    .command('remote')
-    .description(
-      'ask each batch API whether it answers and compare its batches; read the metrics of servers with live traffic and the keys of tokens',
-    )
-  withConfig(withJson(remote)).action((_: BooksFlags, command: Command) =>
+  const remote =
+    'ask each batch API whether it answers and compare its batches; read the metrics of servers with live traffic and the keys of tokens'
+  // Commander assigns an option that the parent command also has to the parent.
+  jsonCommand(doctor, 'remote', remote).action((_: BooksFlags, command: Command) =>
     compareRemote(shell, command.optsWithGlobals<BooksFlags>()),
   )
-  withConfig(withJson(books)).action((_: BooksFlags, command: Command) =>
-    // Commander assigns an option that the parent command also has to the parent.
-    reconcile(shell, command.optsWithGlobals<BooksFlags>()),
-  )
+  jsonCommand(doctor, 'books', 'compare result files, batches, ledger and usage to the nano-dollar')
+    .option('--project <name>', 'only this project')
+    .action((_: BooksFlags, command: Command) => reconcile(shell, command.optsWithGlobals<BooksFlags>()))
 }
 
 async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {

@@ -5,12 +5,12 @@ import { windowAt } from '../../domain/limit.ts'
 import { LimitObject } from '../../wire/limit.ts'
 import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
 import { type ApiClient, ApiError, type Call } from '../client/client.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { withApi } from '../client/connect.ts'
 import { writeWhole } from '../output-file.ts'
-import type { Shell } from '../shell.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
 import { formatOfOutput } from '../tables/open-table.ts'
 import { Failure } from '../terminal/failure.ts'
-import { examples, someOf } from '../terminal/option-values.ts'
+import { examples, jsonCommand, someOf } from '../terminal/option-values.ts'
 import {
   counted,
   humanCount,
@@ -28,7 +28,7 @@ const PARQUET = 'application/vnd.apache.parquet'
 const LIMITS_MAX = 100
 const GROUPED_BY_DEFAULT = ['entity', 'model']
 
-interface UsageFlags extends ApiFlags {
+interface UsageFlags extends JsonFlags {
   entity?: string
   entityType?: string
   key?: string
@@ -44,7 +44,7 @@ interface UsageFlags extends ApiFlags {
 
 export function addUsage(program: Command, shell: Shell): void {
   examples(
-    apiCommand(program, 'usage', 'show usage, cost and the spend under each limit')
+    jsonCommand(program, 'usage', 'show usage, cost and the spend under each limit')
       .option('--entity <type:id>', 'only usage of this entity')
       .option('--entity-type <type>', 'only usage of entities of this type')
       .option('--key <id>', 'only usage of batches that were created with this API key')

@@ -10,13 +10,12 @@ import {
   WebhookWithSecret,
 } from '../../wire/event.ts'
 import { type ApiClient, pathOf } from '../client/client.ts'
-import type { ApiFlags } from '../client/connect.ts'
 import { addCall, addList, addResource } from '../client/object-commands.ts'
-import type { Shell } from '../shell.ts'
+import type { JsonFlags, Shell } from '../shell.ts'
 import { examples, someOf, wholeNumber } from '../terminal/option-values.ts'
 import { counted, humanTime, printFields, writeLine } from '../terminal/terminal.ts'
 
-interface CreateFlags extends ApiFlags {
+interface CreateFlags extends JsonFlags {
   events?: string[]
   description?: string
 }
@@ -73,7 +72,7 @@ export function addWebhooks(program: Command, shell: Shell): void {
   addCall(shell, webhooks, 'rotate', {
     description: 'replace the secret; for a while both secrets sign',
     argument: 'wh_…',
-    call: (id, { overlap: overlap_seconds }: ApiFlags & { overlap?: number }) => {
+    call: (id, { overlap: overlap_seconds }: JsonFlags & { overlap?: number }) => {
       const path = `${pathOf('webhooks', id)}/rotate_secret`
       return (client) => client.post(WebhookWithSecret, path, { overlap_seconds })
     },
@@ -112,7 +111,7 @@ export function addWebhooks(program: Command, shell: Shell): void {
     description: 'send an event again, or every event whose delivery failed',
     argument: 'wh_…',
     call:
-      (id, { event }: ApiFlags & { event?: string }) =>
+      (id, { event }: JsonFlags & { event?: string }) =>
       (client) =>
         replayAll(client, `${pathOf('webhooks', id)}/replay`, event),
     show: ({ terminal }, { queued }) =>

@@ -203,6 +203,11 @@ export function withJson(command: Command): Command {
   return command.option('--json', 'print JSON, for scripts')
 }
 
+/** Adds a command that reads the configuration, and prints JSON where asked. */
+export function jsonCommand(parent: Command, name: string, description: string): Command {
+  return withConfig(withJson(parent.command(name).description(description)))
+}
+
 /** Shows `lines` as examples below the help of `command`. */
 export function examples(command: Command, ...lines: string[]): Command {
   return command.addHelpText('after', `\nExamples:\n${lines.map((line) => `  $ ${line}`).join('\n')}`)
