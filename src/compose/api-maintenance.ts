@@ -5,6 +5,7 @@ import { ResponseMemory } from '../backends/response-memory.ts'
 import { restoreStored } from '../dispatch/gates/retries.ts'
 import type { Run } from '../dispatch/run.ts'
 import type { AuditLog } from '../domain/audit-log.ts'
+import { every } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import { planBatch } from '../intake/plan.ts'
@@ -45,9 +46,7 @@ export class ApiMaintenance {
   readonly #setBack = new ClockSetBack()
   /** The time when a worker was last seen (Unix ms). */
   #workerSeen: number
-  #cancelTimer: (() => void) | null = null
-  #running: Promise<void> = Promise.resolve()
-  #stopped = false
+  #endRounds = async (): Promise<void> => {}
 
   constructor(options: ApiMaintenanceOptions) {
     this.#options = options
@@ -77,13 +76,10 @@ export class ApiMaintenance {
   }
 
   start(): void {
-    this.#cancelTimer = this.#options.store.clock.after(INTERVAL_MS, () => {
-      this.#running = this.#run()
-        .catch((err: unknown) => this.#options.log.error({ err }, 'maintenance failed; will retry'))
-        .finally(() => {
-          if (!this.#stopped) this.start()
-        })
-    })
+    const { store, log } = this.#options
+    this.#endRounds = every(store.clock, INTERVAL_MS, () =>
+      this.#run().catch((err: unknown) => log.error({ err }, 'maintenance failed; will retry')),
+    )
   }
 
   /** The time since which no worker runs (Unix ms); null for less than a minute. */
@@ -92,9 +88,7 @@ export class ApiMaintenance {
   }
 
   async stop(): Promise<void> {
-    this.#stopped = true
-    this.#cancelTimer?.()
-    await this.#running
+    await this.#endRounds()
     await this.#endingBatches.close()
   }
 

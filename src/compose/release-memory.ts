@@ -2,7 +2,7 @@
 // keep the garbage of its start or of its last batch, and as much free heap again.
 import { getHeapStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { systemClock } from '../domain/clock.ts'
+import { every, systemClock } from '../domain/clock.ts'
 
 const LOOK_MS = 3_000
 /** The CPU use below which a process is idle: a collection takes some 50 ms and must not delay calls or lines. */
@@ -13,21 +13,16 @@ const GARBAGE_BYTES_MIN = 8 * 1024 * 1024
 /** Collects garbage at idle times until the returned function is called. */
 export function releaseMemoryWhenIdle(): () => void {
   let collected = 0
-  let cancel = (): void => {}
-  const look = (): void => {
-    const before = process.cpuUsage()
-    cancel = systemClock.after(LOOK_MS, () => {
-      const { user, system } = process.cpuUsage(before)
-      const isIdle = (user + system) / 1000 < LOOK_MS * IDLE_CPU_SHARE
-      if (isIdle && heapBytes() - collected > GARBAGE_BYTES_MIN) {
-        collectGarbage()
-        collected = heapBytes()
-      }
-      look()
-    })
-  }
-  look()
-  return () => cancel()
+  let before = process.cpuUsage()
+  return every(systemClock, LOOK_MS, () => {
+    const { user, system } = process.cpuUsage(before)
+    const isIdle = (user + system) / 1000 < LOOK_MS * IDLE_CPU_SHARE
+    if (isIdle && heapBytes() - collected > GARBAGE_BYTES_MIN) {
+      collectGarbage()
+      collected = heapBytes()
+    }
+    before = process.cpuUsage()
+  })
 }
 
 /** The size of the heap in bytes; unlike `process.memoryUsage()`, this opens no file, and so never fails. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { testClock } from '../../test/fakes/clock.ts'
-import { sleep, systemClock, unixSeconds } from './clock.ts'
+import { every, sleep, systemClock, unixSeconds } from './clock.ts'
 
 describe('the system clock', () => {
   test('runs a callback, and not one that was cancelled', async () => {
@@ -141,4 +141,31 @@ describe('the clock of the tests', () => {
 
 test('timestamps are whole seconds, rounded down', () => {
   assert.equal(unixSeconds(1_700_000_000_999), 1_700_000_000)
+})
+
+test('calls come again after the last one has ended, until one returns false or they are ended', async () => {
+  const clock = testClock()
+  let calls = 0
+  const call = Promise.withResolvers<void>()
+  const end = every(clock, 10, async () => {
+    calls++
+    await call.promise
+  })
+  await clock.advance(30)
+  assert.deepEqual([calls, clock.waiting], [1, 0])
+  let hasEnded = false
+  const ended = end().then(() => {
+    hasEnded = true
+  })
+  await clock.advance(10)
+  assert.equal(hasEnded, false)
+  call.resolve()
+  await ended
+  await clock.advance(30)
+  assert.deepEqual([calls, clock.waiting], [1, 0])
+
+  let left = 3
+  every(clock, 10, () => --left > 0)
+  await clock.advance(100)
+  assert.deepEqual([left, clock.waiting], [0, 0])
 })

@@ -44,6 +44,30 @@ export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
   })
 }
 
+/**
+ * Calls `look` again and again: first after `ms`, then `ms` after each call has ended, until one returns false. `look` does
+ * not throw. The returned function ends the calls, and resolves when none is in progress.
+ */
+export function every(clock: Clock, ms: number, look: () => unknown): () => Promise<void> {
+  let hasEnded = false
+  let running = Promise.resolve()
+  let cancel = (): void => {}
+  const run = async (): Promise<void> => {
+    if ((await look()) !== false && !hasEnded) arm()
+  }
+  const arm = (): void => {
+    cancel = clock.after(ms, () => {
+      running = run()
+    })
+  }
+  arm()
+  return async () => {
+    hasEnded = true
+    cancel()
+    await running
+  }
+}
+
 /** A timer that calls one function, and can be set again before it does. */
 export class Alarm {
   readonly #clock: Clock

@@ -8,6 +8,7 @@ import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { stopReason } from '../domain/batch.ts'
 import { urlField } from '../domain/bucket-url.ts'
+import { every } from '../domain/clock.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Plan } from '../domain/plan.ts'
@@ -191,13 +192,12 @@ async function make(
   const { project_id } = fetch.file
   const unneeded = new AbortController()
   const signal = AbortSignal.any([ended, unneeded.signal])
-  const look = async (): Promise<void> => {
+  const endLooks = every(clock, LOOK_MS, async () => {
     // Storing the lines reports a failure of the database.
     if (!(await isNeeded(store.read, fetch, clock.now()).catch(() => true)))
       unneeded.abort(failed(fetch.source, 'its batch has ended before.'))
-    else cancel = clock.after(LOOK_MS, look)
-  }
-  let cancel = clock.after(LOOK_MS, look)
+    return !unneeded.signal.aborted
+  })
   const ports = { db: store.read, sealed, now: clock.now() }
   async function* lines(): AsyncGenerator<Buffer> {
     if ('table' in made) return yield* tableLines(ports, { ...made, project_id }, made.table, signal)
@@ -211,7 +211,7 @@ async function make(
     if (!isDamaged(error)) throw error
     throw contentDamaged(error)
   } finally {
-    cancel()
+    void endLooks()
     unneeded.abort()
   }
 }

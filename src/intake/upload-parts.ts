@@ -2,7 +2,7 @@
 // Completing the upload reads its parts in the given order as one content, which becomes a file like any other.
 import { createHash } from 'node:crypto'
 import type { SealedBlob } from '../blobs/sealed.ts'
-import { type Clock, sleep } from '../domain/clock.ts'
+import { type Clock, every, sleep } from '../domain/clock.ts'
 import { ApiError, ERRORS, invalidParam, isErrorCode } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { quotaExceeded } from '../domain/plan.ts'
@@ -321,17 +321,10 @@ export class UploadCompletions {
   /** Renews the lease until the function that it returns is called. */
   #renew(id: string, attempt: number): () => void {
     const { store, clock } = this.#deps
-    let cancel = (): void => {}
-    const renew = (): void => {
-      // The lease outlasts two failed renewals.
-      void store.write((tx) => renewCompletion(tx, id, { attempt, lease_ms: LEASE_MS })).catch(() => {})
-      arm()
-    }
-    const arm = (): void => {
-      cancel = clock.after(LEASE_MS / RENEWALS_PER_LEASE, renew)
-    }
-    arm()
-    return () => cancel()
+    // The lease outlasts two failed renewals.
+    return every(clock, LEASE_MS / RENEWALS_PER_LEASE, () =>
+      store.write((tx) => renewCompletion(tx, id, { attempt, lease_ms: LEASE_MS })).catch(() => {}),
+    )
   }
 }
 

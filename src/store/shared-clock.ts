@@ -2,7 +2,7 @@
 // a monotonic clock, and reads it again from time to time. The clocks of machines therefore never matter: not for the
 // expiry of a batch, not for the time of a parked chunk, and not for the day to which a line is billed.
 import { sql } from 'kysely'
-import { type Clock, systemClock } from '../domain/clock.ts'
+import { type Clock, every, systemClock } from '../domain/clock.ts'
 import { NOW } from './rows.ts'
 import type { Schema } from './schema.ts'
 import type { Store, Writer } from './store.ts'
@@ -37,8 +37,6 @@ export async function sharedClock(
     if (next.doubt_ms < best.doubt_ms) best = next
   }
   let { offset_ms } = best
-  let stopped = false
-  let cancel = (): void => {}
   const askAgain = async (): Promise<void> => {
     try {
       const measured = await measure(store, base)
@@ -47,22 +45,15 @@ export async function sharedClock(
     } catch {
       // The next interval retries.
     }
-    if (!stopped) arm()
   }
-  const arm = (): void => {
-    cancel = base.after(ASK_EVERY_MS, () => void askAgain())
-  }
-  arm()
+  const end = every(base, ASK_EVERY_MS, askAgain)
   return {
     now: () => Math.floor(base.steady() + offset_ms),
     // Timers use the monotonic clock.
     steady: base.steady,
     after: base.after,
     soon: base.soon,
-    stop() {
-      stopped = true
-      cancel()
-    },
+    stop: () => void end(),
   }
 }
 

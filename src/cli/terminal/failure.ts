@@ -1,6 +1,6 @@
 // How a command ends that does not succeed: its errors with the message for the user, the exit code, and signals.
 import { once } from 'node:events'
-import type { Clock } from '../../domain/clock.ts'
+import { type Clock, every } from '../../domain/clock.ts'
 import { ExplainedError } from '../../domain/errors.ts'
 import { withoutUrlSecrets } from '../../domain/text.ts'
 
@@ -131,12 +131,10 @@ export function interruption(source: SignalSource, options: InterruptionOptions)
 
 function whenOrphaned(source: SignalSource, clock: Clock, asked: AbortController): void {
   const parent = source.ppid
-  const look = (): void => {
-    if (asked.signal.aborted) return
+  every(clock, LOOK_FOR_PARENT_MS, () => {
     if (source.ppid !== parent) asked.abort()
-    else clock.after(LOOK_FOR_PARENT_MS, look)
-  }
-  look()
+    return !asked.signal.aborted
+  })
 }
 
 export async function aborted(signal: AbortSignal): Promise<void> {

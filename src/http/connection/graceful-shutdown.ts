@@ -3,7 +3,7 @@
 // calls, finishes those in flight, and closes the connections of those that take too long. The first step is skipped
 // where /readyz is not polled.
 import type { Socket } from 'node:net'
-import { type Clock, sleep, systemClock } from '../../domain/clock.ts'
+import { type Clock, every, sleep, systemClock } from '../../domain/clock.ts'
 import type { App } from '../route.ts'
 
 interface GracefulShutdownOptions {
@@ -75,13 +75,11 @@ export function closeIdleConnectionsAtEnd(app: App): void {
   app.server.on('request', ({ socket }) => unused.delete(socket))
   app.addHook('preClose', async () => {
     if (!app.server.listening) return
-    let cancel = (): void => {}
-    app.server.once('close', () => cancel())
     const look = (): void => {
       app.server.closeIdleConnections()
       for (const socket of unused) if (socket.bytesRead === 0) socket.destroy()
-      cancel = systemClock.after(IDLE_LOOK_MS, look)
     }
+    app.server.once('close', every(systemClock, IDLE_LOOK_MS, look))
     look()
   })
 }

@@ -3,7 +3,7 @@
 
 import type { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Clock } from '../../domain/clock.ts'
+import { type Clock, every } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
 import { errorHeaders, responseHeaders } from '../response/send-error.ts'
@@ -76,14 +76,13 @@ interface Pace {
 /** Calls `onStall` once if the body of `raw` arrives too slowly. Ends with the body or its connection. */
 export function watchSender(raw: IncomingMessage, clock: Clock, pace: Pace, onStall: () => void): void {
   let seen = raw.socket.bytesRead
-  let cancel = (): void => {}
-  const look = (): void => {
-    if (raw.complete || raw.destroyed) return
+  const look = (): boolean => {
+    if (raw.complete || raw.destroyed) return false
     const brought = raw.socket.bytesRead - seen
     seen = raw.socket.bytesRead
-    if (raw.readableLength === 0 && brought < pace.bytes_min) onStall()
-    else cancel = clock.after(pace.window_ms, look)
+    const isStalled = raw.readableLength === 0 && brought < pace.bytes_min
+    if (isStalled) onStall()
+    return !isStalled
   }
-  cancel = clock.after(pace.window_ms, look)
-  onceReceived(raw, () => cancel())
+  onceReceived(raw, every(clock, pace.window_ms, look))
 }

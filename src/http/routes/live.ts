@@ -4,7 +4,7 @@ import { hash } from 'node:crypto'
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { isTerminal } from '../../domain/batch.ts'
-import { type Clock, unixSeconds } from '../../domain/clock.ts'
+import { type Clock, every, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
 import type { Log } from '../../domain/log.ts'
@@ -226,13 +226,8 @@ class LiveFeed {
     const newest = newId('batch', this.#options.clock.now())
     const project: Project = { watchers: new Set(), told: new Map(), newest, cancel: () => {} }
     this.#projects.set(project_id, project)
-    this.#schedule(project_id, project)
+    project.cancel = every(this.#options.clock, TICK_MS, () => this.#tick(project_id, project))
     return project
-  }
-
-  #schedule(project_id: string, project: Project): void {
-    if (this.#projects.get(project_id) !== project) return
-    project.cancel = this.#options.clock.after(TICK_MS, () => void this.#tick(project_id, project))
   }
 
   async #tick(project_id: string, project: Project): Promise<void> {
@@ -243,7 +238,6 @@ class LiveFeed {
     } catch (err) {
       this.#options.log.warn({ err, project: project_id }, 'batches could not be read for live updates')
     }
-    this.#schedule(project_id, project)
   }
 
   async #changed(project_id: string, project: Project): Promise<BatchObject[]> {
