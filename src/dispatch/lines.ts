@@ -5,7 +5,6 @@ import type { ResponseMemory } from '../backends/response-memory.ts'
 import { wrongForm } from '../backends/verdict/classify.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
-import { isRepairable, repairMessages } from '../jsonl/ask-again.ts'
 import { inPromptOrder } from '../jsonl/prompt-prefixes.ts'
 import type { PromptLearner } from '../ledger/prompt-learner.ts'
 import type { EarlierAnswers } from '../results/earlier-answers.ts'
@@ -13,11 +12,8 @@ import { type LineAttempts, NO_ATTEMPTS, type SharedFrom } from '../results/line
 import {
   type Answered,
   type Answerer,
-  billAnswer,
   type Earlier,
-  isWithinProjection,
   misplacedEntries,
-  NO_EARLIER,
   recordAnswer,
   recordFailure,
   recordShared,
@@ -25,7 +21,15 @@ import {
 import type { Ports } from '../store/store.ts'
 import { Duplicates, isOwn } from './gates/duplicates.ts'
 import type { ReservedFunds } from './gates/limits/reserved-funds.ts'
-import { type AnswerChecks, type CheckedAnswer, type Examined, type Fault, Reasks } from './gates/reasks.ts'
+import {
+  type AnswerChecks,
+  type CheckedAnswer,
+  type Examined,
+  earlierOf,
+  type Fault,
+  isLastAsked,
+  Reasks,
+} from './gates/reasks.ts'
 import {
   ANSWERED,
   addAttempt,
@@ -51,7 +55,7 @@ import {
   UNSENT,
   UNSUBMITTED,
 } from './line-state.ts'
-import { CANCELLED, LAST, type LineTries, type Run, type RunStop, SEARCHED } from './run.ts'
+import { CANCELLED, LAST, type Run, type RunStop, SEARCHED } from './run.ts'
 import type { Entry } from './senders/fair-queue.ts'
 import type { Lane } from './senders/lane.ts'
 import type { Blame, EndedAttempt, MissedResult, Observer } from './senders/upstream.ts'
@@ -137,7 +141,7 @@ export class Lines {
   close(run: Run, isParked: boolean): void {
     if (isParked) this.parked.keep(run)
     this.#reasks.close(run)
-    for (const [, tries] of run.allTries()) this.#freeKept(tries)
+    for (const [, tries] of run.allTries()) this.#reasks.free(tries)
     const followers = this.duplicates.close(run)
     for (const position of run.positions(UNSENT, RETRYING, UNSUBMITTED))
       this.#count(run, position, run.stateOf(position), -1)
@@ -376,61 +380,27 @@ export class Lines {
     const by = { upstream: { name, tier, price }, model: this.#modelOf(run, position) }
     const checked = { run, position, answered: result, by, attempt }
     const fault = this.#reasks.examine(checked)
-    if (fault === 'checking') return 0
-    if (fault === null || this.#isLastAsked(run, position))
-      return this.#end(run, position, result, attempt, by, fault)
-    this.#askAgain(checked, fault)
-    return 0
-  }
-
-  /** Whether the line is asked no more. Its last answer is examined too: a batch counts those that still have a fault. */
-  #isLastAsked(run: Run, position: number): boolean {
-    const asked = run.triesOf(position)?.kept?.asked ?? 0
-    return run.reask === null || asked >= run.reask.max
+    return fault === 'checking' ? 0 : this.#conclude(checked, fault)
   }
 
   examined({ run, checked, fault }: Examined): void {
-    if (run.isClosed) return
-    const { position, answered, attempt } = checked
-    this.#guarded(run, () => {
-      if (fault === null || !run.mayMove || this.#isLastAsked(run, position))
-        this.#end(run, position, answered, attempt, checked.by, fault)
-      else this.#askAgain(checked, fault)
-    })
+    if (!run.isClosed) this.#guarded(run, () => void this.#conclude(checked, fault))
   }
 
-  /** Keeps the answer, which stands if no other one comes, and asks again if projected cost and memory allow it. */
-  #askAgain({ run, position, answered: { body, answer }, by, attempt }: CheckedAnswer, fault: Fault): void {
-    const { answers } = this.#options
-    const earlier = this.#earlierThan(run, position)
-    const to = run.recorded(position)
-    const tries = addAttempt(run, position, attempt, ANSWERED, fault.code)
-    const isRepair = run.reask?.mode === 'repair'
-    const mayGo = !isRepair || isRepairable(fault.text, to.line.output_tokens_max)
-    const messages = isRepair && mayGo ? repairMessages(fault.text, fault.message) : null
-    const spent = billAnswer(to, answer, by, earlier, messages?.length ?? 0)
-    const asked = (tries.kept?.asked ?? 0) + 1
-    this.#freeKept(tries)
-    const bytes = body.length + (messages?.length ?? 0)
-    const isHeld = mayGo && isWithinProjection(to, spent) && answers.hold('kept', bytes)
-    const held = { body: Buffer.from(body), bytes: isHeld ? bytes : 0 }
-    tries.kept = { ...held, answer, by, earlier, spent, asked, messages }
-    if (isHeld) this.place(run, position, `its answer is asked for again: ${fault.code}`)
+  /** Ends a line whose answer was examined, or asks again. */
+  #conclude(checked: CheckedAnswer, fault: Fault | null): number {
+    const { run, position, answered, by, attempt } = checked
+    if (fault === null || !run.mayMove || isLastAsked(run, position))
+      return this.#end(run, position, answered, attempt, by, fault)
+    if (this.#reasks.keep(checked, fault))
+      this.place(run, position, `its answer is asked for again: ${fault.code}`)
     else this.#standIn(run, position, attempt.now)
-  }
-
-  #freeKept(tries: LineTries): void {
-    if (tries.kept) this.#options.answers.free('kept', tries.kept.bytes)
-    tries.kept = null
+    return 0
   }
 
   #modelOf(run: Run, position: number): Model | undefined {
     const id = run.lines[position]!.model ?? ''
     return this.#options.models.get(id) ?? this.#known.get(id)
-  }
-
-  #earlierThan(run: Run, position: number): Earlier {
-    return run.triesOf(position)?.kept?.spent ?? NO_EARLIER
   }
 
   /** Ends the line with the answer that it has, if it is asked again. */
@@ -471,7 +441,7 @@ export class Lines {
     const attempts = tries
       ? { listed: [...tries.listed, last], omitted: tries.omitted }
       : { listed: [last], omitted: 0 }
-    return this.#record(run, position, result, by, attempt.now, attempts, this.#earlierThan(run, position))
+    return this.#record(run, position, result, by, attempt.now, attempts, earlierOf(run.triesOf(position)))
   }
 
   /** Ends the line, and those that follow it, with an answer. */
@@ -489,7 +459,7 @@ export class Lines {
     let cost = 0
     const line = run.lines[position]!
     const tries = run.triesOf(position)
-    if (tries) this.#freeKept(tries)
+    if (tries) this.#reasks.free(tries)
     try {
       const { cost_nanos, usage, isPromptReported } = recordAnswer(
         run.recorded(position),

@@ -33,15 +33,13 @@ interface TurnHandler {
   end(turn: TurnEnd): void
 }
 
-const NONE: TurnHandler = { apply() {}, end() {} }
-
 export class Turn {
   readonly #clock: Pick<Clock, 'soon'>
   #changes: Change[] = []
   #runs: Run[] = []
   #checksLimits = false
   #isScheduled = false
-  #handler = NONE
+  #handler: TurnHandler = { apply() {}, end() {} }
 
   constructor(clock: Pick<Clock, 'soon'>) {
     this.#clock = clock

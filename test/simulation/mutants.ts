@@ -561,21 +561,21 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'the messages that a repair adds to a prompt do not count when its usage is bounded',
-    file: 'src/dispatch/lines.ts',
+    file: 'src/dispatch/gates/reasks.ts',
     find: 'earlier, messages?.length ?? 0)',
     replace: 'earlier, 0)',
     test: 'src/dispatch/gates/reasks.test.ts',
   },
   {
     bug: 'a repair carries an answer that is longer than its line allows',
-    file: 'src/dispatch/lines.ts',
+    file: 'src/dispatch/gates/reasks.ts',
     find: '!isRepair || isRepairable(fault.text, to.line.output_tokens_max)',
     replace: 'true',
     test: 'src/dispatch/gates/reasks.test.ts',
   },
   {
     bug: 'a line that cost more than is reserved for it is asked again',
-    file: 'src/dispatch/lines.ts',
+    file: 'src/dispatch/gates/reasks.ts',
     find: 'mayGo && isWithinProjection(to, spent)',
     replace: 'mayGo',
     test: 'src/dispatch/gates/reasks.test.ts',
@@ -590,7 +590,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'an answer that waits for its check is billed at the prices of the time at which its line ends',
     file: 'src/dispatch/lines.ts',
-    find: '#end(run, position, answered, attempt, checked.by, fault)',
+    find: '#end(run, position, answered, attempt, by, fault)',
     replace: '#end(run, position, answered, attempt)',
     test: 'src/dispatch/gates/reasks.test.ts',
   },

@@ -1,14 +1,22 @@
 // Decides which answers of a batch with `reask` are asked for again: answers cut by length, and answers that do not
 // match the JSON Schema of their request. The schema is the caller's, so answers are checked in processes of their own
 // (tables/schema-checks.ts). A line stays in flight until its answer is checked. A check that cannot be done finds
-// nothing wrong.
+// nothing wrong. The last answer of a line is kept: it counts if no other one comes.
 import type { ResponseMemory } from '../../backends/response-memory.ts'
 import type { AnswerFault } from '../../domain/batch.ts'
-import { schemaAsked } from '../../jsonl/ask-again.ts'
-import type { Answered, Answerer } from '../../results/record-line.ts'
+import { isRepairable, repairMessages, schemaAsked } from '../../jsonl/ask-again.ts'
+import {
+  type Answered,
+  type Answerer,
+  billAnswer,
+  type Earlier,
+  isWithinProjection,
+  NO_EARLIER,
+} from '../../results/record-line.ts'
 import { answerOf } from '../../tables/answer-cells.ts'
-import type { Run } from '../run.ts'
+import type { LineTries, Run } from '../run.ts'
 import type { EndedAttempt } from '../senders/upstream.ts'
+import { ANSWERED, addAttempt } from './retries.ts'
 
 export interface Fault {
   /** The code for the audit record, without any content. */
@@ -164,6 +172,30 @@ export class Reasks {
     this.#options.memory.free('examined', one.bytes)
   }
 
+  /** Keeps the answer, which stands if no other one comes; returns whether projected cost and memory allow another one. */
+  keep({ run, position, answered: { body, answer }, by, attempt }: CheckedAnswer, fault: Fault): boolean {
+    const earlier = earlierOf(run.triesOf(position))
+    const to = run.recorded(position)
+    const tries = addAttempt(run, position, attempt, ANSWERED, fault.code)
+    const isRepair = run.reask?.mode === 'repair'
+    const mayGo = !isRepair || isRepairable(fault.text, to.line.output_tokens_max)
+    const messages = isRepair && mayGo ? repairMessages(fault.text, fault.message) : null
+    const spent = billAnswer(to, answer, by, earlier, messages?.length ?? 0)
+    const asked = (tries.kept?.asked ?? 0) + 1
+    this.free(tries)
+    const bytes = body.length + (messages?.length ?? 0)
+    const isHeld = mayGo && isWithinProjection(to, spent) && this.#options.memory.hold('kept', bytes)
+    const held = { body: Buffer.from(body), bytes: isHeld ? bytes : 0 }
+    tries.kept = { ...held, answer, by, earlier, spent, asked, messages }
+    return isHeld
+  }
+
+  /** Forgets the answer that was kept. */
+  free(tries: LineTries): void {
+    if (tries.kept) this.#options.memory.free('kept', tries.kept.bytes)
+    tries.kept = null
+  }
+
   /** Ends the checks of a run; returns the answers that waited. */
   close(run: Run): readonly CheckedAnswer[] {
     const checks = this.#runs.get(run)
@@ -174,6 +206,17 @@ export class Reasks {
     for (const { check } of checks.bySchema.values()) check.close()
     return waiting
   }
+}
+
+/** Usage of the answers before the next one. */
+export function earlierOf(tries: LineTries | undefined): Earlier {
+  return tries?.kept?.spent ?? NO_EARLIER
+}
+
+/** Whether the line is asked no more. Its last answer is examined too: a batch counts those that still have a fault. */
+export function isLastAsked(run: Run, position: number): boolean {
+  const asked = run.triesOf(position)?.kept?.asked ?? 0
+  return run.reask === null || asked >= run.reask.max
 }
 
 /** The fault that a verdict names; null where there is none, or where that is not known. */

@@ -58,8 +58,6 @@ export interface Ticket {
 /** `unreachable`: the request did not reach the server. `unavailable`: the server, or a proxy, takes no requests. */
 export type Miss = 'unreachable' | 'unavailable' | 'failed' | 'throttled'
 
-type OpenKind = Miss
-
 export class Circuit {
   readonly faults = new BatchFaults()
   /** Counted misses since the last answer, and those of them that were failures. */
@@ -71,9 +69,8 @@ export class Circuit {
   #onlyMissed: object | null = null
   readonly #causes = new Set<string>()
   #answeredAt = Number.NEGATIVE_INFINITY
-  #open: OpenKind | null = null
+  #open: Miss | null = null
   #openUntil = 0
-  #openedAt: number | null = null
   #pauseMs = PAUSE_MS_MIN
   #timedProbe = false
   readonly #earlyProbes = new Set<string>()
@@ -88,13 +85,8 @@ export class Circuit {
     return this.#open === null
   }
 
-  get openKind(): OpenKind | null {
+  get openKind(): Miss | null {
     return this.#open
-  }
-
-  /** When it opened because of failures (Unix ms); null otherwise. */
-  get openedAt(): number | null {
-    return this.open ? this.#openedAt : null
   }
 
   /** When the next probe may be sent; null while closed or while a probe is in flight. */
@@ -178,7 +170,6 @@ export class Circuit {
     this.#pauseMs = PAUSE_MS_MIN
     if (this.#causes.size > 0) this.#causes.clear()
     this.#open = null
-    this.#openedAt = null
   }
 
   /** Notes a miss; returns whether it counts against the server. `pauseMs`: for how long nothing is to be sent. */
@@ -224,7 +215,6 @@ export class Circuit {
 
   #openFor(miss: Miss, now: number, pauseMs: number): void {
     this.#open = miss
-    this.#openedAt = now
     this.#openUntil = now + pauseMs
   }
 

@@ -92,11 +92,6 @@ export class ConcurrencyLimit {
     return this.#inFlight
   }
 
-  /** When the last answer came (ms); null before the first. */
-  get answeredAt(): number | null {
-    return this.#answeredAt
-  }
-
   /** Each call that is acquired ends in exactly one of the methods below. */
   acquire(sent: Sent): void {
     this.#inFlight++

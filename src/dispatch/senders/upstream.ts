@@ -39,6 +39,13 @@ export interface UpstreamTerms {
   hours?: OpeningHours | null
 }
 
+export interface UpstreamOptions extends UpstreamTerms {
+  /** The model's name there; null when it is the model's own ID. */
+  modelAlias: string | null
+  /** The same server with other settings, whose lines in flight and health count on. */
+  before?: Upstream | null
+}
+
 export interface Call extends Ticket, Sent {}
 
 export type MissedResult = Extract<BackendResult, { kind: 'throttled' | 'failed' }>
@@ -72,6 +79,8 @@ export abstract class Upstream {
   readonly onDemand: ServerOnDemand | null = null
   /** The provider, by its address (domain/gen-ai.ts); null: it does not tell. */
   provider: string | null = null
+  /** The JSON string that replaces `model` in the body; null to send the body untouched. */
+  readonly modelJson: Buffer | null
   #terms: UpstreamTerms
   /** Lines in flight over its connections; the server may have more, sent with earlier settings. */
   #inFlight = 0
@@ -79,9 +88,10 @@ export abstract class Upstream {
   #limitBefore = 0
   #retired = false
 
-  /** `before`: the same server with other settings, whose lines in flight and health count on. */
-  constructor(terms: UpstreamTerms, limit: ConcurrencyOptions, before: Upstream | null = null) {
+  constructor(options: UpstreamOptions, limit: ConcurrencyOptions) {
+    const { modelAlias, before = null, ...terms } = options
     this.#terms = terms
+    this.modelJson = modelAlias === null ? null : Buffer.from(JSON.stringify(modelAlias))
     this.limit = before?.limit ?? new ConcurrencyLimit(limit)
     this.limit.setMax(limit.max)
     this.circuit = before?.circuit ?? new Circuit()
@@ -258,18 +268,14 @@ function isBroken(result: MissedResult): boolean {
   return result.kind === 'failed' && result.status === null && result.code === 'upstream_unavailable'
 }
 
-interface ModelServerOptions extends UpstreamTerms {
+interface ModelServerOptions extends UpstreamOptions {
   backend: Backend
-  /** The model's name at this server; null when it is the model's own ID. */
-  modelAlias: string | null
   /** The server that answers other requests too; null or absent: only lines. */
   live?: LiveServer | null
   /** Set in the body of every line; null or absent: not set. */
   priority?: Priority | null
   service_tier?: string | null
   provider?: string | null
-  /** The same server with other settings. */
-  before?: Upstream | null
 }
 
 /** Answers single lines. */
@@ -277,8 +283,6 @@ export class ModelServer extends Upstream {
   readonly name: string
   override readonly onDemand: ServerOnDemand | null
   readonly backend: Backend
-  /** The JSON string that replaces `model` in the body; null to send the body untouched. */
-  readonly modelJson: Buffer | null
   readonly operatorFields: OperatorFields | null
   readonly live: LiveServer | null
   /** The last reading of its metrics in search of room, when the next is due (Unix ms), and after how long the one then. */
@@ -290,14 +294,13 @@ export class ModelServer extends Upstream {
   #againMax = Number.POSITIVE_INFINITY
 
   constructor(options: ModelServerOptions) {
-    const { backend, live = null, modelAlias, concurrency_max: max } = options
+    const { backend, live = null, concurrency_max: max } = options
     const { priority = null, service_tier = null } = options
     // Lines at a shared server are bounded by their share of it.
-    super(options, live === null ? { max } : { max, start: max, seeksPlateau: false }, options.before)
+    super(options, live === null ? { max } : { max, start: max, seeksPlateau: false })
     this.backend = backend
     this.live = live
     this.provider = options.provider ?? null
-    this.modelJson = modelAlias === null ? null : Buffer.from(JSON.stringify(modelAlias))
     this.operatorFields = priority === null && service_tier === null ? null : { priority, service_tier }
     this.name = backend.name
     this.onDemand = backend.onDemand ?? null
@@ -349,10 +352,7 @@ export class ModelServer extends Upstream {
     return hasRoom
   }
 
-  /**
-   * Whether a line may be sent that failed before. When a connection breaks, one of the lines in flight may have crashed
-   * the server, and must not take the others along each time: one is sent again first, and twice as many with each answer.
-   */
+  /** Whether a line may be sent that failed before, and may have crashed it: one at first, twice as many with each answer. */
   get takesAgain(): boolean {
     return this.#again < this.#againMax
   }

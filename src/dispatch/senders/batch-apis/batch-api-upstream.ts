@@ -1,28 +1,22 @@
 // A batch API as the executor of remote batches sees it, which submits lines to it by the chunk.
 import type { BatchApi } from '../../../backends/batch-api/batch-api.ts'
-import { type Call, Upstream, type UpstreamTerms } from '../upstream.ts'
+import { type Call, Upstream, type UpstreamOptions } from '../upstream.ts'
 
 /** How long it is kept that a batch API refused a batch for its size (ms). */
 const ROOM_MS = 3_600_000
 
-interface BatchApiUpstreamOptions extends UpstreamTerms {
+interface BatchApiUpstreamOptions extends UpstreamOptions {
   /** Names the upstream in audit records, logs and metrics. */
   name: string
   api: BatchApi
-  /** The model's name there; null when it is the model's own ID. */
-  modelAlias: string | null
   /** Bounds of a batch; absent: those of a chunk. */
   lines_max?: number | null
   tokens_max?: number | null
-  /** The same batch API with other settings. */
-  before?: Upstream | null
 }
 
 export class BatchApiUpstream extends Upstream {
   readonly name: string
   readonly api: BatchApi
-  /** The JSON string that replaces `model` in the body; null to send the body untouched. */
-  readonly modelJson: Buffer | null
   readonly operatorFields = null
   readonly #linesMax: number
   readonly #tokensMax: number
@@ -33,7 +27,7 @@ export class BatchApiUpstream extends Upstream {
 
   constructor(options: BatchApiUpstreamOptions) {
     const { before = null } = options
-    super(options, { max: options.concurrency_max }, before)
+    super(options, { max: options.concurrency_max })
     this.#lines =
       before instanceof BatchApiUpstream ? before.#lines : { open: new Map(), onTheirWay: new Map() }
     this.#room = before instanceof BatchApiUpstream ? before.#room : { tokens: 0, until: 0 }
@@ -41,7 +35,6 @@ export class BatchApiUpstream extends Upstream {
     this.#tokensMax = options.tokens_max ?? Number.POSITIVE_INFINITY
     this.name = options.name
     this.api = options.api
-    this.modelJson = options.modelAlias === null ? null : Buffer.from(JSON.stringify(options.modelAlias))
   }
 
   async close(): Promise<void> {

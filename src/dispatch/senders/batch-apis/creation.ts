@@ -176,14 +176,12 @@ export class Creations {
     }
     if (found === null) {
       const { id: name, upstream } = row
-      if (row.creations >= CREATIONS_MAX || this.#hasStopped(run) || hasFaults(creation))
-        return { kind: 'returned', result: unfinished(NEVER_KNOWN), left: 'batch', blamed: null }
+      if (row.creations >= CREATIONS_MAX || this.#hasStopped(run) || hasFaults(creation)) return OVERDUE
       log.warn(
         { upstream, name },
         'a batch API may have created a batch, and its batches cannot be listed; it is created again under the same idempotency key',
       )
-    } else if (row.creations >= CREATIONS_MAX)
-      return { kind: 'returned', result: unfinished(NEVER_KNOWN, row.detail), left: 'file', blamed: null }
+    } else if (row.creations >= CREATIONS_MAX) return returnedAs(unfinished(NEVER_KNOWN, row.detail), 'file')
     if (this.#hasStopped(run)) return NOT_SENT
     // What may be there already is in flight.
     if (found !== null && (await this.#mayNotBeSent(creation))) return { kind: 'unsent' }
@@ -275,20 +273,12 @@ export function wantedBatch(store: Store, row: RemoteBatchRow): WantedBatch {
   return { name, file_id, line_count, since, taken: (ids) => openRemoteIds(store.read, upstream, ids) }
 }
 
-const NOT_SENT: CreationEnd = {
-  kind: 'returned',
-  result: unfinished('it was not sent'),
-  left: 'file',
-  blamed: null,
-}
-
+const NOT_SENT: CreationEnd = returnedAs(unfinished('it was not sent'), 'file')
 const NEVER_KNOWN = 'the batch API did not say whether it had created the batch'
+const OVERDUE: CreationEnd = returnedAs(unfinished(NEVER_KNOWN), 'batch')
 
-const OVERDUE: CreationEnd = {
-  kind: 'returned',
-  result: unfinished(NEVER_KNOWN),
-  left: 'batch',
-  blamed: null,
+function returnedAs(result: BatchApiError['result'], left: 'file' | 'batch'): CreationEnd {
+  return { kind: 'returned', result, left, blamed: null }
 }
 
 function returned(error: BatchApiError, left: 'nothing' | 'file' | 'batch'): CreationEnd {

@@ -37,10 +37,7 @@ const IDLE_LOOK_MS = 1_000
 const AT_ONCE = 16
 /** How long a batch may be due before it is decided about without a look: calls about others do not end. */
 const OVERDUE_MS = 1_000
-/**
- * The oldest batch of its model there is looked at again after this share of the time since it became the oldest: until
- * then it may have waited for those before it, and is over soon after them. Those that wait: after a share of their age.
- */
+/** The oldest batch there is looked at after a share of the time since it became that; those that wait, of their age. */
 const FIRST_SHARE = 0.05
 const FIRST_POLL_MS_MIN = 100
 const WAITING_SHARE = 0.2
