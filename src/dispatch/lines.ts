@@ -14,6 +14,7 @@ import {
   type Answerer,
   type Earlier,
   misplacedEntries,
+  NO_EARLIER,
   recordAnswer,
   recordFailure,
   recordShared,
@@ -25,7 +26,6 @@ import {
   type AnswerChecks,
   type CheckedAnswer,
   type Examined,
-  earlierOf,
   type Fault,
   isLastAsked,
   Reasks,
@@ -441,7 +441,7 @@ export class Lines {
     const attempts = tries
       ? { listed: [...tries.listed, last], omitted: tries.omitted }
       : { listed: [last], omitted: 0 }
-    return this.#record(run, position, result, by, attempt.now, attempts, earlierOf(run.triesOf(position)))
+    return this.#record(run, position, result, by, attempt.now, attempts, tries?.kept?.spent ?? NO_EARLIER)
   }
 
   /** Ends the line, and those that follow it, with an answer. */

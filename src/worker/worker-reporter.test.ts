@@ -13,7 +13,7 @@ import { HOUR_MS } from '../domain/days.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import { listLaneReports, listLiveWorkers, listServerHours, openSession } from '../store/workers.ts'
 import type { UpstreamStatus } from '../wire/status.ts'
-import { LaneReporter, WorkerReporter } from './worker-reporter.ts'
+import { WorkerReporter } from './worker-reporter.ts'
 
 const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429', words: 'slow down' }
 const NOBODY_THERE: BackendResult = {
@@ -48,10 +48,8 @@ async function reporting() {
   })
   const lane = { inUse: [upstream], upstreams: [upstream], waiting: 5, inFlight: 0 }
   const lanes = new Map([['m', lane]])
-  const shared = { store, clock, sessionId: () => workerId, lanes }
-  const reporter = new LaneReporter(shared)
   const status = () => ({ openChunks: 0, storesFailing: false })
-  const workerReporter = new WorkerReporter({ ...shared, status })
+  const reporter = new WorkerReporter({ store, clock, sessionId: () => workerId, lanes, status })
   return {
     clock,
     /** Reads a server on which others have so many requests, of which so many wait. */
@@ -69,17 +67,17 @@ async function reporting() {
       upstream.end(call, result, clock.now())
     },
     async reported() {
-      await reporter.report()
+      await reporter.reportLanes()
       return await listLaneReports(store.read)
     },
     /** An attempt took so long. */
-    attempted: (result: 'answered' | 'failed', ms: number) => workerReporter.attempted(upstream, result, ms),
+    attempted: (result: 'answered' | 'failed', ms: number) => reporter.attempted(upstream, result, ms),
     async serverHours() {
-      await workerReporter.report()
+      await reporter.report()
       return (await listServerHours(store.read, clock.now())).map((row) => ({ ...row }))
     },
     async liveHours() {
-      await workerReporter.report()
+      await reporter.report()
       const [worker] = await listLiveWorkers(store.read)
       return worker!.report!.live_hours
     },
@@ -215,7 +213,7 @@ test('a server without lines is asked every half minute whether it is up, and on
     store,
     clock,
     sessionId: () => workerId,
-    lanes: new Map([['m', { upstreams: [upstream] }]]),
+    lanes: new Map([['m', { upstreams: [upstream], inUse: [upstream], waiting: 0, inFlight: 0 }]]),
     status: () => ({ openChunks: 0, storesFailing: false }),
   })
   const reported = async (): Promise<UpstreamStatus> => {

@@ -10,7 +10,7 @@ import { ModelServer, type Observer, type Upstream } from '../dispatch/senders/u
 import { type Clock, unixSeconds } from '../domain/clock.ts'
 import { DAY_MS, startOfHour } from '../domain/days.ts'
 import type { ServerHourRow } from '../store/schema.ts'
-import type { Ports, Store } from '../store/store.ts'
+import type { Store } from '../store/store.ts'
 import {
   addServerHours,
   type LaneReport,
@@ -27,10 +27,10 @@ const PROBE_MS = 30_000
 const ERROR_LENGTH_MAX = 300
 
 interface WorkerReporterOptions {
-  store: Pick<Store, 'writeAsyncCommit'>
+  store: Pick<Store, 'write' | 'writeAsyncCommit'>
   clock: Clock
   sessionId: () => string
-  lanes: ReadonlyMap<string, Pick<Lane, 'upstreams'>>
+  lanes: ReadonlyMap<string, ReportedLane & Pick<Lane, 'upstreams'>>
   status: () => { openChunks: number; storesFailing: boolean }
   onlyBatches?: ReadonlySet<string> | undefined
 }
@@ -49,6 +49,9 @@ export class WorkerReporter {
   #since: number
   #reported = ''
   #storesFailing = false
+  readonly #laneStates = new Map<string, Pick<LaneReport, 'state' | 'since'>>()
+  /** The lanes as stored last, and the session that they were stored under. */
+  #lanesReported: { worker_id: string; text: string } = { worker_id: '', text: '[]' }
 
   constructor(options: WorkerReporterOptions) {
     this.#options = options
@@ -164,6 +167,44 @@ export class WorkerReporter {
     }
     return last
   }
+
+  /** Stores which models are unavailable, and on which batches' lines servers fail; to be called about once a second. */
+  async reportLanes(): Promise<void> {
+    const { store, sessionId } = this.#options
+    const laneReports = this.#laneReports()
+    const now = { worker_id: sessionId(), text: JSON.stringify(laneReports) }
+    // The reports of an expired session were deleted with it.
+    const known = this.#lanesReported.worker_id === now.worker_id ? this.#lanesReported.text : '[]'
+    if (known === now.text) return
+    await store.write((tx) => setLaneReports(tx, now.worker_id, laneReports))
+    this.#lanesReported = now
+  }
+
+  /** The models of which no server has been reachable for this long, as last reported. */
+  unavailableFor(ms: number): string[] {
+    const before = this.#options.clock.now() - ms
+    return [...this.#laneStates]
+      .filter(([, { state, since }]) => state === 'unavailable' && since <= before)
+      .map(([model]) => model)
+  }
+
+  #laneReports(): LaneReport[] {
+    const { clock, lanes } = this.#options
+    const now = clock.now()
+    const laneReports: LaneReport[] = []
+    for (const [model, lane] of lanes) {
+      const state = stateOf(lane, now)
+      const before = this.#laneStates.get(model)
+      if (state === null) {
+        this.#laneStates.delete(model)
+        continue
+      }
+      const since = before?.state === state ? before.since : (sinceOf(lane, state, now) ?? now)
+      this.#laneStates.set(model, { state, since })
+      laneReports.push({ model, state, since, ...detailsOf(lane, state) })
+    }
+    return laneReports
+  }
 }
 
 function liveReport({ share, traffic }: LiveServer): NonNullable<UpstreamStatus['live']> {
@@ -197,66 +238,12 @@ function rounded(value: number): number {
   return Math.round(value * 100) / 100
 }
 
-// `LaneReporter` reports which models are unavailable to this worker, and on which batches' lines servers fail.
+// The states of lanes: which models are unavailable to this worker, and on which batches' lines servers fail.
 
 /** A server counts as unreachable once its misses have lasted this long. */
 const OLD_MS = 1_000
 
-interface LaneReporterOptions extends Pick<Ports, 'store' | 'clock'> {
-  sessionId: () => string
-  lanes: ReadonlyMap<string, ReportedLane>
-}
-
 type ReportedLane = Pick<Lane, 'inUse' | 'waiting' | 'inFlight'>
-
-export class LaneReporter {
-  readonly #options: LaneReporterOptions
-  readonly #since = new Map<string, Pick<LaneReport, 'state' | 'since'>>()
-  /** The last stored report, and the session that it was stored under. */
-  #reported: { worker_id: string; text: string } = { worker_id: '', text: '[]' }
-
-  constructor(options: LaneReporterOptions) {
-    this.#options = options
-  }
-
-  /** Stores the report if it has changed; to be called about once a second. */
-  async report(): Promise<void> {
-    const { store, sessionId } = this.#options
-    const laneReports = this.#laneReports()
-    const now = { worker_id: sessionId(), text: JSON.stringify(laneReports) }
-    // The reports of an expired session were deleted with it.
-    const known = this.#reported.worker_id === now.worker_id ? this.#reported.text : '[]'
-    if (known === now.text) return
-    await store.write((tx) => setLaneReports(tx, now.worker_id, laneReports))
-    this.#reported = now
-  }
-
-  /** The models of which no server has been reachable for this long, as last reported. */
-  unavailableFor(ms: number): string[] {
-    const before = this.#options.clock.now() - ms
-    return [...this.#since]
-      .filter(([, { state, since }]) => state === 'unavailable' && since <= before)
-      .map(([model]) => model)
-  }
-
-  #laneReports(): LaneReport[] {
-    const { clock, lanes } = this.#options
-    const now = clock.now()
-    const laneReports: LaneReport[] = []
-    for (const [model, lane] of lanes) {
-      const state = stateOf(lane, now)
-      const before = this.#since.get(model)
-      if (state === null) {
-        this.#since.delete(model)
-        continue
-      }
-      const since = before?.state === state ? before.since : (sinceOf(lane, state, now) ?? now)
-      this.#since.set(model, { state, since })
-      laneReports.push({ model, state, since, ...detailsOf(lane, state) })
-    }
-    return laneReports
-  }
-}
 
 function stateOf(
   { inUse: upstreams, waiting, inFlight }: ReportedLane,

@@ -25,7 +25,7 @@ import { ChunkReader } from './claim/chunk-reader.ts'
 import { Claimer } from './claim/claimer.ts'
 import { ModelsElsewhere } from './claim/demand.ts'
 import { EndingBatches } from './ending-batches.ts'
-import { LaneReporter, WorkerReporter } from './worker-reporter.ts'
+import { WorkerReporter } from './worker-reporter.ts'
 
 /** How often an idle worker looks for work without being woken. */
 const POLL_MS = 500
@@ -75,8 +75,7 @@ export class Worker {
   readonly #session: Session
   readonly #learner: PromptLearner
   readonly #dispatch: Dispatch
-  readonly #laneReporter: LaneReporter
-  readonly #workerReporter: WorkerReporter
+  readonly #reporter: WorkerReporter
   readonly #liveTraffic: LiveTraffic
   readonly #poller: Poller
   readonly #claimer: Claimer
@@ -102,13 +101,13 @@ export class Worker {
     const observe: Observer = {
       ...(options.observe ?? UNOBSERVED),
       attempted: (upstream, result, durationMs, call) => {
-        workerReporter.attempted(upstream, result, durationMs)
+        reporter.attempted(upstream, result, durationMs)
         options.observe?.attempted(upstream, result, durationMs, call)
       },
     }
     const dispatch = new Dispatch({ ...options, learner, turn, session, leases, observe })
     const { runs, lanes, atRisk, batchApis } = dispatch
-    const workerReporter = new WorkerReporter({
+    const reporter = new WorkerReporter({
       ...{ store, clock, sessionId, lanes, onlyBatches },
       status: () => this.status,
     })
@@ -124,8 +123,7 @@ export class Worker {
     this.#session = session
     this.#learner = learner
     this.#dispatch = dispatch
-    this.#workerReporter = workerReporter
-    this.#laneReporter = new LaneReporter({ store, clock, sessionId, lanes })
+    this.#reporter = reporter
     this.#liveTraffic = new LiveTraffic({
       clock,
       lanes,
@@ -176,11 +174,11 @@ export class Worker {
     this.#loop(POLL_MS, async () => this.wake())
     this.#loop(REPORT_MS, async () => {
       for (const lane of lanes.values()) lane.updateServers()
-      await this.#laneReporter.report()
-      if (this.#workerReporter.isOverdue) await this.#workerReporter.report()
+      await this.#reporter.reportLanes()
+      if (this.#reporter.isOverdue) await this.#reporter.report()
       await this.#leaveToOthers()
     })
-    this.#loop(WORKER_REPORT_MS, () => this.#workerReporter.report(), 0)
+    this.#loop(WORKER_REPORT_MS, () => this.#reporter.report(), 0)
     this.#loop(
       REMOTE_MS,
       async () => {
@@ -305,7 +303,7 @@ export class Worker {
 
   /** Parks chunks that only other workers can run: a broken network of one must not delay them. */
   async #leaveToOthers(): Promise<void> {
-    const models = this.#dispatch.runs.size === 0 ? [] : this.#laneReporter.unavailableFor(UNREACHABLE_MS)
+    const models = this.#dispatch.runs.size === 0 ? [] : this.#reporter.unavailableFor(UNREACHABLE_MS)
     if (models.length === 0) return
     const reachable = await reachableByOthers(this.#options.store.read, this.#session.id, models)
     this.#dispatch.parkBlocked((model) => reachable.includes(model))

@@ -541,7 +541,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a line is asked again once more than its batch allows',
-    file: 'src/dispatch/lines.ts',
+    file: 'src/dispatch/gates/reasks.ts',
     find: 'asked >= run.reask.max',
     replace: 'asked > run.reask.max',
   },

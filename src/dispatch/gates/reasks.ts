@@ -9,7 +9,6 @@ import {
   type Answered,
   type Answerer,
   billAnswer,
-  type Earlier,
   isWithinProjection,
   NO_EARLIER,
 } from '../../results/record-line.ts'
@@ -174,7 +173,7 @@ export class Reasks {
 
   /** Keeps the answer, which stands if no other one comes; returns whether projected cost and memory allow another one. */
   keep({ run, position, answered: { body, answer }, by, attempt }: CheckedAnswer, fault: Fault): boolean {
-    const earlier = earlierOf(run.triesOf(position))
+    const earlier = run.triesOf(position)?.kept?.spent ?? NO_EARLIER
     const to = run.recorded(position)
     const tries = addAttempt(run, position, attempt, ANSWERED, fault.code)
     const isRepair = run.reask?.mode === 'repair'
@@ -206,11 +205,6 @@ export class Reasks {
     for (const { check } of checks.bySchema.values()) check.close()
     return waiting
   }
-}
-
-/** Usage of the answers before the next one. */
-export function earlierOf(tries: LineTries | undefined): Earlier {
-  return tries?.kept?.spent ?? NO_EARLIER
 }
 
 /** Whether the line is asked no more. Its last answer is examined too: a batch counts those that still have a fault. */

@@ -131,7 +131,7 @@ for (const [kind, most] of [
 
 test('after an aborted probe another line may probe', () => {
   const circuit = broken(0)
-  circuit.onAborted(send(circuit, 'a', 500))
+  circuit.endProbe(send(circuit, 'a', 500))
   assert.ok(circuit.probeDue(500))
 })
 

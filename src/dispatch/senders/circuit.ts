@@ -154,7 +154,7 @@ export class Circuit {
 
   /** Notes an answer, or a rejection of the line's content: in both cases the server is up. */
   onAnswered(ticket: Ticket, now: number): void {
-    this.#endProbe(ticket)
+    this.endProbe(ticket)
     this.faults.onAnswered(ticket.batch_id, ticket.sentAt)
     this.#answeredAt = now
     this.#forgetMisses()
@@ -180,7 +180,7 @@ export class Circuit {
     now: number,
     pauseMs: number | null = null,
   ): boolean {
-    this.#endProbe(ticket)
+    this.endProbe(ticket)
     this.#errors.set(ticket.batch_id, error)
     const counts = this.#counts(ticket, miss)
     if (miss === 'unreachable') this.faults.onUnreachable()
@@ -199,11 +199,6 @@ export class Circuit {
     else if (counts && (this.#failures >= FAILURES_TO_OPEN || now - this.#missedSince! >= GONE_MS[miss]))
       this.#openFor(miss, now, this.#pauseMs)
     return counts
-  }
-
-  /** Ends an attempt that the worker aborted, which says nothing about the server. */
-  onAborted(ticket: Ticket): void {
-    this.#endProbe(ticket)
   }
 
   #counts({ batch_id, missedBefore }: Ticket, miss: Miss): boolean {
@@ -234,7 +229,8 @@ export class Circuit {
     this.#openUntil = now + this.#pauseMs
   }
 
-  #endProbe({ probing, batch_id }: Ticket): void {
+  /** Ends an attempt; of one that the worker aborted, which says nothing about the server, nothing else is told. */
+  endProbe({ probing, batch_id }: Ticket): void {
     if (probing === 'timed') this.#timedProbe = false
     else if (probing === 'early') this.#earlyProbes.delete(batch_id)
   }

@@ -230,8 +230,11 @@ export class Lane {
   next(now: number): Sending | null {
     if (this.unsent === 0) return null
     const next = this.#nextReturned(now) ?? this.#next(now)
-    if (next === null) this.#setAlarm(now)
-    return next
+    if (next !== null) return next
+    let at = this.#route.nextAt(now)
+    for (const server of this.#route.servers) at = Math.min(at, server.opensAt(now) ?? at)
+    this.#alarm.set(at)
+    return null
   }
 
   #next(now: number): Sending | null {
@@ -336,12 +339,6 @@ export class Lane {
   close(): void {
     this.#alarm.set(Number.POSITIVE_INFINITY)
     this.#leaveServers(this.#route.servers)
-  }
-
-  #setAlarm(now: number): void {
-    let at = this.#route.nextAt(now)
-    for (const server of this.#route.servers) at = Math.min(at, server.opensAt(now) ?? at)
-    this.#alarm.set(at)
   }
 }
 

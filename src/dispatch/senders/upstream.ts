@@ -196,7 +196,7 @@ export abstract class Upstream {
   withdraw(call: Call, now: number): void {
     this.#inFlight--
     this.limit.onAborted(call, now)
-    this.circuit.onAborted(call)
+    this.circuit.endProbe(call)
     this.#closeIfRetired()
   }
 

@@ -70,9 +70,9 @@ export class LimitGate {
    * project's limits when the chunk was claimed; `recheck` finds later changes. `isEnding`: nothing is reserved.
    */
   async admit(run: Run, version: number, isEnding: boolean): Promise<{ retryAt: number } | null> {
-    const { store, funds } = this.#options
-    const project_id = run.claim.project_id
-    run.limitsSeen = { version, day: this.#today }
+    const { store, clock, funds } = this.#options
+    const { project_id } = run.claim
+    run.limitsSeen = { version, day: dayOf(clock.now()) }
     if (version === 0) return null
     run.isLimited = true
     const positions = run.positions(UNFUNDED).filter((position) => run.lines[position]!.fault === null)
@@ -139,7 +139,7 @@ export class LimitGate {
     if (version === 0) return
     this.requeueUnderpriced(open, true)
     const runs = open.filter((run) => run.mayMove)
-    const seen = { version, day: this.#today }
+    const seen = { version, day: dayOf(this.#options.clock.now()) }
     const isNew = runs.some(({ limitsSeen }) => limitsSeen.version !== version || limitsSeen.day !== seen.day)
     // Committing the finished lines may show that the limit is far away.
     if (isShort && !isNew) await this.#settle(project_id)
@@ -296,10 +296,6 @@ export class LimitGate {
         lineLimitError(meter, needed, run.triesOf(position) !== undefined, language),
       )
     }
-  }
-
-  get #today(): number {
-    return dayOf(this.#options.clock.now())
   }
 
   /** When a run is to be claimed again of which no line has room (Unix ms): ever later. */

@@ -197,7 +197,8 @@ export class ReservedFunds {
     }
     let account = accounts.get(name)
     if (!account) {
-      account = { metrics: new Set(), unsent: nothing(), excess: nothing(), committed: nothing() }
+      const [unsent, excess, committed] = [{ ...NO_SPEND }, { ...NO_SPEND }, { ...NO_SPEND }]
+      account = { metrics: new Set(), unsent, excess, committed }
       accounts.set(name, account)
     }
     return account
@@ -211,10 +212,6 @@ export function isUnsentReserved(run: Run, position: number): boolean {
 /** Whether a line in this state has a reservation that was not used yet. */
 function isUnsent(state: LineState): boolean {
   return state < IN_FLIGHT || (state > IN_FLIGHT && state < REMOTE)
-}
-
-function nothing(): Spend {
-  return { ...NO_SPEND }
 }
 
 function add(sum: Spend, by: Spend, sign: 1 | -1): void {

@@ -147,7 +147,8 @@ export class Creations {
     try {
       const requests = (): BatchRequest[] => batchRequests(creation)
       const endpoint = endpointOf(run, positions)
-      const metadata = requestMetadata(run)
+      // For people who see the batch there.
+      const metadata = { offpeak_batch: run.batch.id, offpeak_chunk: String(run.claim.idx) }
       const created = await api.create({ name: row.id, file_id, requests, endpoint, metadata }, signal)
       return await this.#opened(creation, created)
     } catch (error) {
@@ -157,7 +158,7 @@ export class Creations {
   }
 
   async #lookUp(creation: Creation): Promise<CreationEnd> {
-    const { store, clock, log } = this.#options
+    const { store, clock, log, pauses } = this.#options
     const { run, row } = creation
     const { signal } = creation.until
     const { api } = creation.upstream
@@ -185,7 +186,7 @@ export class Creations {
     if (this.#hasStopped(run)) return NOT_SENT
     // What may be there already is in flight.
     if (found !== null && (await this.#mayNotBeSent(creation))) return { kind: 'unsent' }
-    if (this.#isPaused(creation)) return { kind: 'later', at: clock.now() + PAUSED_MS }
+    if (pauses.covers(run, row.model)) return { kind: 'later', at: clock.now() + PAUSED_MS }
     return await this.#create(creation, row.file_id)
   }
 
@@ -246,15 +247,12 @@ export class Creations {
     }
   }
 
-  #isPaused({ run, row }: Creation): boolean {
-    return this.#options.pauses.covers(run, row.model)
-  }
-
   /** Whether a pause or a limit keeps the lines back, or they have a fault by now: they are placed as others are. */
   async #mayNotBeSent(creation: Creation): Promise<boolean> {
     const { run, row } = creation
-    if (hasFaults(creation) || this.#isPaused(creation)) return true
-    return await this.#options.limits.isOver(run, row.day)
+    const { pauses, limits } = this.#options
+    if (hasFaults(creation) || pauses.covers(run, row.model)) return true
+    return await limits.isOver(run, row.day)
   }
 
   #hasStopped({ batch, stopped }: Run): boolean {
@@ -317,10 +315,6 @@ function batchRequests({ run, positions, upstream }: Creation): BatchRequest[] {
       body: requestBody(run.bytes, line, upstream, 0, run.triesOf(position)?.kept),
     }
   })
-}
-
-function requestMetadata({ batch, claim }: Run): Record<string, string> {
-  return { offpeak_batch: batch.id, offpeak_chunk: String(claim.idx) }
 }
 
 export function endpointOf(run: Run, positions: readonly number[]): EndpointPath {

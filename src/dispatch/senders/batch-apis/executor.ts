@@ -125,7 +125,7 @@ export class RemoteExecutor {
     for (const positions of groups.values()) {
       const upstream = this.#choose(run, positions[0]!, now)
       if (!upstream) continue
-      const tokens = positions.map((position) => tokensOf(run, position))
+      const tokens = positions.map((position) => run.lines[position]!.projected.tokens)
       return { run, upstream, positions: positions.slice(0, upstream.fitting(tokens, now)) }
     }
     return null
@@ -410,10 +410,6 @@ export class RemoteExecutor {
   #lookAgainAt(run: Run, at: number): void {
     this.#lookAt.set(run, Math.min(Math.round(at), this.#lookAt.get(run) ?? Number.POSITIVE_INFINITY))
   }
-}
-
-function tokensOf(run: Run, position: number): number {
-  return run.lines[position]!.projected.tokens
 }
 
 function isPreferred(one: BatchApiUpstream, other: BatchApiUpstream, hasFailed: boolean): boolean {
