@@ -92,6 +92,6 @@ export async function assertSameMasterKey(db: Reader, key_id: string): Promise<v
   // During a change of the key, neither the old nor the new one is valid.
   await assertNotFrozen(db)
   throw new AdminCommandError(
-    `the master key of this database is ${ours}, and this process was given ${key_id}: put the first of them into OFFPEAK_MASTER_KEY, or into the file master-key in the data folder`,
+    `the master key of this database is ${ours}, and this process was given ${key_id}: put the first of them into OFFPEAK_MASTER_KEY, or into the file master-key in the data folder; where the configuration has a master_key, restore its encrypted file of that key`,
   )
 }

@@ -34,7 +34,7 @@ test('a limit is made, listed, shown, changed and deleted', async () => {
   )
   await offpeakJson(service, 'limits', 'create', '--project', '--usd', '0.5')
   const list = await offpeak(service, 'limits', 'list')
-  assert.match(list.out, /^ID +ENTITY +CAP +WINDOW +ACTION +NOTIFY AT +CREATED +DESCRIPTION\n/)
+  assert.match(list.out, /^ID +FOR +CAP +WINDOW +ACTION +NOTIFY AT +CREATED +DESCRIPTION\n/)
   assert.match(list.out, new RegExp(`^${id} +user:42 +\\$25\\.00 +month +block +- `, 'm'))
   assert.match(list.out, / each user +1,000,000 tokens +day +notify +50% 80% .* ask us$/m)
   assert.match(list.out, / the project +\$0\.500 +month +block /)

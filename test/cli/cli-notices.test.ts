@@ -153,7 +153,7 @@ test('a document is planned, applied, found to differ, and pruned', async () => 
     ['projects: [{name: a}]\nlimits: []', /has the key "limits"; a document has projects alone/],
     ['projects: [{name: a}, {name: a}]', /has the project "a" twice/],
     ['projects: [', /cannot be read/],
-    [`projects: [{name: a, limits: [{scope: galaxy}]}]`, /limits/],
+    [`projects: [{name: b}, {name: a, limits: [{scope: galaxy}]}]`, /yaml, project a: `limits\.0\./],
   ] as const) {
     const wrong = await apply(text)
     assert.equal(wrong.code, 1)

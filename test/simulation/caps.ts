@@ -5,7 +5,7 @@ import { LIMIT_WINDOWS, type LimitMetric, type LimitWindow, windowAt } from '../
 import { deleteLimit, insertLimit, updateLimit } from '../../src/store/limits.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
-import type { PlannedBatch, PlannedLine } from './plans.ts'
+import { type PlannedBatch, type PlannedLine, SIM_KEYS } from './plans.ts'
 import { auditRecords, resultLines } from './result-lines.ts'
 import { SIM_MODELS, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
@@ -19,14 +19,18 @@ const PROMPT_TOKENS_UNDERESTIMATED = 300
  */
 const EFFECT_MS = 10_000
 const DAY_MS = 86_400_000
+/** A Sunday, and a Monday. */
+const MONTH_ENDS = [Date.UTC(2026, 1, 1), Date.UTC(2026, 5, 1)]
 /** Each machine has a server for each model. */
 const SERVERS_MAX = 3 * SIM_MODELS.length
 
 interface Cap {
   id: string
   project_id: string
-  /** An entity, or '' for the whole project. */
+  /** An entity, or '' for the whole project or a key. */
   subject: string
+  /** The only key whose batches count; empty: all count. */
+  key_id: string
   /** The only model whose lines count; empty: all count. */
   model: string
   metric: LimitMetric
@@ -44,20 +48,22 @@ export class Caps {
   /** Of what was added later, so that it does not change the rest of a run. */
   readonly #more: SeededRandom
   readonly #scopes: SeededRandom
+  readonly #keys: SeededRandom
   /** Projects of limits that were deleted, or only notify. */
   readonly #ended = new Set<string>()
   /** Whether lines use far more tokens than estimated; each machine then has at most `inFlightMax` of a model in flight. */
   readonly underestimates: boolean
   readonly inFlightMax = 2
-  /** Whether the run crosses the end of a month. */
-  readonly isMonthEnd: boolean
+  /** The end of a month that the run crosses, which may be that of a week too; null: it crosses none. */
+  readonly monthEnd: number | null
 
   constructor(seed: number) {
     this.#random = seededRandom(seed + 0x5eed)
     this.#more = seededRandom(seed + 0xde1e7e)
     this.#scopes = seededRandom(seed + 0x5c09e)
+    this.#keys = seededRandom(seed + 0x6e75)
     this.underestimates = this.#random.chance(0.3)
-    this.isMonthEnd = this.#random.chance(0.25)
+    this.monthEnd = this.#random.chance(0.25) ? this.#keys.pick(MONTH_ENDS) : null
   }
 
   get prompt_tokens(): number {
@@ -78,11 +84,14 @@ export class Caps {
     const drawn = random.pick(['cost_usd', 'tokens'] as const)
     const metric = this.#scopes.chance(0.2) ? 'requests' : drawn
     const model = this.#scopes.chance(0.3) ? this.#scopes.pick(SIM_MODELS).id : ''
-    const share = lines * random.next() * (subject === '' ? 1 : 0.3) * (model === '' ? 1 : 0.5)
+    const key_id = subject === '' && this.#keys.chance(0.5) ? this.#keys.pick(SIM_KEYS) : ''
+    const portion = (subject === '' ? 1 : 0.3) * (model === '' ? 1 : 0.5) * (key_id === '' ? 1 : 0.5)
+    const share = lines * random.next() * portion
     const cap: Cap = {
       id: newId('limit', now),
       project_id,
       subject,
+      key_id,
       model,
       metric,
       window: random.pick(LIMIT_WINDOWS),
@@ -90,14 +99,15 @@ export class Caps {
       since: isRunning ? now : 0,
     }
     this.#list.push(cap)
+    const whole = model === '' ? 'project' : 'model'
     const scope: LimitRow['scope'] =
-      subject !== '' ? (random.chance(0.5) ? 'entity' : 'entity_type') : model === '' ? 'project' : 'model'
+      key_id !== '' ? 'key' : subject === '' ? whole : random.chance(0.5) ? 'entity' : 'entity_type'
     await write((tx) =>
       insertLimit(tx, {
         id: cap.id,
         project_id,
         scope,
-        subject: scope === 'entity_type' ? 'user' : subject,
+        subject: scope === 'entity_type' ? 'user' : subject || key_id,
         model,
         metric,
         amount: cap.amount,
@@ -168,7 +178,7 @@ export class Caps {
         const bound = Math.max(cap.amount, before) + unsettled + excess + raised
         if (spent <= bound) continue
         const when = new Date(start).toISOString().slice(0, 10)
-        const subject = `${cap.subject || 'the project'} on ${cap.model || 'any model'}`
+        const subject = `${cap.subject || cap.key_id || 'the project'} on ${cap.model || 'any model'}`
         found.push(
           `${subject} has spent ${spent} (${cap.metric}, ${cap.window} of ${when}); its cap is ${cap.amount}, ${before} was sent before it took effect, ${unsettled} of it could not be settled, and lines in flight may exceed it by ${excess}, and by ${raised} at raised prices`,
         )
@@ -186,6 +196,7 @@ export class Caps {
 async function spentByWindow(store: Store, cap: Cap): Promise<Map<number, number>> {
   let query = store.read.selectFrom('usage_days').selectAll().where('project_id', '=', cap.project_id)
   if (cap.subject !== '') query = query.where('entity', '=', cap.subject)
+  if (cap.key_id !== '') query = query.where('key_id', '=', cap.key_id)
   if (cap.model !== '') query = query.where('model', '=', cap.model)
   const spent = new Map<number, number>()
   for (const { day, total_tokens: tokens, cost_nanos: cost_usd, requests } of await query.execute()) {
@@ -201,7 +212,9 @@ async function billed(run: SimulatedRun, cap: Cap): Promise<{ before: number; ra
   const at = cap.since === 0 ? 0 : cap.since + EFFECT_MS
   const sums = { before: 0, raised: 0 }
   if (at === 0 && server.raises.size === 0) return sums
-  for (const planned of plans.batches.filter(({ project_id }) => project_id === cap.project_id)) {
+  const paidBy = ({ project_id, key_id }: PlannedBatch): boolean =>
+    project_id === cap.project_id && (cap.key_id === '' || key_id === cap.key_id)
+  for (const planned of plans.batches.filter(paidBy)) {
     const records = await auditRecords(run, planned)
     const counts = (line: PlannedLine | undefined): line is PlannedLine =>
       line !== undefined &&

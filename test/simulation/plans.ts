@@ -30,6 +30,7 @@ export interface PlannedBatch {
   /** Of the call that created it. */
   traceparent: string
   project_id: string
+  key_id: string
   endpoint: EndpointPath
   lines: readonly PlannedLine[]
   expires_at: number
@@ -51,6 +52,14 @@ export interface PlannedBatch {
 export interface Ask {
   batch: PlannedBatch
   lines: readonly PlannedLine[]
+}
+
+/** The API keys of every project. */
+export const SIM_KEYS = ['key_a', 'key_b'] as const
+
+/** The key by which the batch of this name is created. */
+export function keyOfBatch(name: string): string {
+  return SIM_KEYS[Number(name.slice(1)) % SIM_KEYS.length]!
 }
 
 const TRACE_ID = /^00-0*([1-9a-f][0-9a-f]*)-/

@@ -27,7 +27,7 @@ import type { Store, Writer } from '../../src/store/store.ts'
 import { insertTask } from '../../src/store/tasks.ts'
 import type { TestClock } from '../fakes/clock.ts'
 import { type BatchStyle, InputLines, TOKENS_MEAN } from './input-lines.ts'
-import type { PlannedBatch, PlannedLine } from './plans.ts'
+import { keyOfBatch, type PlannedBatch, type PlannedLine, SIM_KEYS } from './plans.ts'
 import { resultLines } from './result-lines.ts'
 import { SIM_MODEL, SIM_MODELS, SIM_PLAN, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
@@ -343,6 +343,7 @@ export class Workload {
       reask,
       traceparent,
       retention,
+      key_id: keyOfBatch(name),
     }
     const total = input.lines.length
     await this.#write(async (tx) => {
@@ -363,7 +364,6 @@ export class Workload {
       })
       await insertBatch(tx, {
         ...batch,
-        key_id: 'key_simulated',
         endpoint: style.endpoint,
         input_file_id: file_id,
         completion_window: '24h',
@@ -440,7 +440,7 @@ export class Workload {
     const [window] = SIM_PLAN.completion_windows
     const owner = {
       project_id,
-      key_id: 'key_simulated',
+      key_id: this.#singles.pick(SIM_KEYS),
       language: 'en' as const,
       window: window!,
       traceparent,
@@ -476,7 +476,7 @@ export class Workload {
   /** Before their commit: a worker may send them at once. */
   async #planSingles(tx: Writer, batch: BatchRow, first: number, singles: readonly Single[]): Promise<void> {
     const { plans } = this.#run
-    const { id, project_id, expires_at } = batch
+    const { id, project_id, key_id, expires_at } = batch
     const { endpoint } = this.#singleStyle
     const { name, traceparent } = singles[0]!
     const chunk = (await readChunkOfLine(tx, id, first))?.idx ?? 0
@@ -487,6 +487,7 @@ export class Workload {
           name,
           traceparent,
           project_id,
+          key_id,
           endpoint,
           reask: null,
           lines: [],
@@ -589,7 +590,7 @@ export class Workload {
     const { endpoint, dedupe, reask } = made.style
     const order: BatchOrder = {
       project_id,
-      key_id: 'key_simulated',
+      key_id: keyOfBatch(name),
       header_entity: null,
       language: 'en',
       traceparent,
@@ -616,6 +617,7 @@ export class Workload {
       )
       plans.add({
         ...{ id, name, traceparent, project_id, endpoint, reask, lines, expires_at, start_after },
+        key_id: order.key_id,
         read: null,
         isRetried: false,
         isInputDeleted: false,

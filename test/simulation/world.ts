@@ -38,7 +38,6 @@ import { Workload } from './workload.ts'
 /** The random part of IDs does not come from the seed; only the order of IDs matters, and that follows time. */
 const RANDOM_PART_OF_IDS = /[0-9a-z]{26}/g
 const START = Date.UTC(2026, 0, 15, 3)
-const MONTH_END = Date.UTC(2026, 1, 1)
 const STEP_MS = 250
 /** Of the time, until it goes on: a run takes a hundredth of that. */
 const READS_MAX = 1_000_000
@@ -180,10 +179,10 @@ class World {
     const tally = new Tally()
     const plans = new Plans()
     const violate = (violation: string): void => void checker.violations.push(violation)
-    const fixed = caps.underestimates || caps.isMonthEnd
+    const fixed = caps.underestimates || caps.monthEnd !== null
     const changes = new UpstreamChanges({ ...{ seed, isDay, fixed, violate, plans, tally } })
     this.#changes = changes
-    this.#start = caps.isMonthEnd && !isDay ? MONTH_END - 30_000 : (changes.start ?? START)
+    this.#start = caps.monthEnd !== null && !isDay ? caps.monthEnd - 30_000 : (changes.start ?? START)
     this.#clock = simulatedClock(this.#start)
     const clock = this.#clock
     const now = (): number => clock.now()

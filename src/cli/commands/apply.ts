@@ -34,8 +34,14 @@ async function apply(shell: Shell, flags: ApplyFlags): Promise<void> {
     const bring = async (dry_run: boolean): Promise<AppliedProject[]> => {
       const query = new URLSearchParams({ dry_run: String(dry_run), prune: String(flags.prune ?? false) })
       const applied: AppliedProject[] = []
-      for (const project of projects)
-        applied.push(await client.post(AppliedProject, `/v1/projects/apply?${query}`, project))
+      for (const project of projects) {
+        const call = client.post(AppliedProject, `/v1/projects/apply?${query}`, project)
+        const named = call.catch((error: unknown) => {
+          if (!(error instanceof Failure)) throw error
+          throw new Failure(`${flags.file}, project ${text(project.name)}: ${error.message}`, error.exitCode)
+        })
+        applied.push(await named)
+      }
       return applied
     }
     // All plans come first, so that an error in the last project prevents changes of the first.

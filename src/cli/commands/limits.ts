@@ -93,7 +93,7 @@ export function addLimits(program: Command, shell: Shell): void {
     },
     columns: {
       ID: ({ id }) => id,
-      ENTITY: appliesTo,
+      FOR: appliesTo,
       CAP: (limit) => capText(limit),
       WINDOW: ({ window }) => window,
       ACTION: ({ action }) => action,

@@ -597,7 +597,7 @@ function printEstimate(output: Output, estimate: BatchEstimate, names: string): 
     writeLine(output, '')
     printTable(output, limits, {
       LIMIT: ({ limit }) => limit.id,
-      ENTITY: ({ limit, entity }) => entity ?? appliesTo(limit),
+      FOR: ({ limit, entity }) => entity ?? appliesTo(limit),
       CAP: ({ limit }) => capText(limit),
       SPENT: ({ limit, spent }) => capText(limit, spent),
       PROJECTED: ({ limit, open }) => capText(limit, open),

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { testClock } from '../../../test/fakes/clock.ts'
+import { BlobStoreFailed } from '../../blobs/blobs.ts'
 import { failureText, interruption } from './failure.ts'
 
 async function told(failing: () => Promise<unknown>): Promise<string> {
@@ -31,6 +32,14 @@ test('a port that this user may not listen on is named with the option to change
   assert.match(
     failureText(error, false),
     /may not listen on this port \(.*:80\); choose another --port, from 1024/,
+  )
+})
+
+test('a bucket that does not open is an error with advice, not an unexpected one', () => {
+  const error = new BlobStoreFailed('opening the bucket b', new Error('The specified bucket does not exist'))
+  assert.match(
+    failureText(error, false),
+    /^offpeak: blob store failed while opening the bucket b: .* does not exist; check `blobs` in the config/,
   )
 })
 

@@ -1,5 +1,6 @@
 // How a command ends that does not succeed: its errors with the message for the user, the exit code, and signals.
 import { once } from 'node:events'
+import { BlobStoreFailed } from '../../blobs/blobs.ts'
 import { type Clock, every } from '../../domain/clock.ts'
 import { ExplainedError } from '../../domain/errors.ts'
 import { withoutUrlSecrets } from '../../domain/text.ts'
@@ -44,6 +45,8 @@ function sentence(error: unknown): string {
   // A folder is created with its parents: on ENOENT, none can be created, as on a read-only file system.
   if (isFileError(error) && error.code === 'ENOENT' && error.syscall === 'mkdir')
     return `this folder cannot be made here: ${error.path}; choose another place, or make the file system writable`
+  if (error instanceof BlobStoreFailed)
+    return `${error.message}; check \`blobs\` in the configuration, and for a bucket the identity and permissions of this process`
   if (isFileError(error)) return `${FILE_ERRORS.get(error.code) ?? error.code}: ${error.path}`
   if (hasCode(error, 'EACCES'))
     return `this user may not listen on this port (${message(error)}); choose another --port, from 1024 up`

@@ -65,7 +65,8 @@ function bearerOf(header: string | undefined): string {
 export function authorize(caller: Caller, access: Access): void {
   if (typeof access === 'string' || access.some((scope) => caller.scopes.has(scope))) return
   const wanted = access.map((scope) => `\`${scope}\``).join(' or ')
-  throw new ApiError('missing_scope', `The API key lacks the scope ${wanted}.`)
+  const holder = caller.token ? 'token' : 'API key'
+  throw new ApiError('missing_scope', `The ${holder} lacks the scope ${wanted}.`)
 }
 
 // The cookie that carries a session of the console. No script can read it and no other site can send it; what changes

@@ -209,7 +209,9 @@ describe('a token of the issuer', () => {
     ])
     assert.deepEqual(await scopesOf('openid files:read usage:read'), ['files:read', 'usage:read'])
     assert.deepEqual(await scopesOf(undefined), [])
-    assert.equal((await w.get(await w.token())).outcome, '403 missing_scope')
+    const lacking = await w.get(await w.token())
+    assert.equal(lacking.outcome, '403 missing_scope')
+    assert.match(JSON.stringify(lacking.json), /The token lacks the scope/)
   })
 
   test('names the entity of batches that name none', async () => {
