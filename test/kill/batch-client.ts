@@ -10,6 +10,8 @@ export const OUTAGE_MS_MAX = 15_000
 const RETRY_MS = 100
 const CALL_MS_MAX = 10_000
 const OPEN_MAX = 4
+/** The cap of a key, in lines: for a few batches, or for a large one. */
+const KEY_CAPS = [150, 2_000]
 const TERMINAL = ['completed', 'failed', 'expired', 'cancelled']
 
 export interface KnownBatch {
@@ -82,6 +84,12 @@ export class BatchClient {
   #paused = false
   #stopped = false
   #entity = 1
+  /** With a cap of its own; another one follows when that is reached. */
+  #capped: { key: string; limit: { id: string } } | null = null
+  /** The records of the audit log that were read so far, and the cursor behind them. */
+  readonly exported: string[] = []
+  #cursor = ''
+  #charged = 0
 
   constructor(wishes: Wishes, options: BatchClientOptions) {
     this.#wishes = wishes
@@ -97,6 +105,7 @@ export class BatchClient {
     const { random } = this.#options
     while (!this.#stopped) {
       if (!this.#paused && this.open.length < OPEN_MAX) await this.#order()
+      if (random.chance(0.05)) await this.#export()
       for (const batch of this.open) {
         await this.#look(batch)
         if (!batch.cancelled && random.chance(0.004)) await this.#cancel(batch)
@@ -118,16 +127,42 @@ export class BatchClient {
     this.#stopped = true
   }
 
-  async limit(entity_type: string, amount_usd: number): Promise<void> {
-    const body = {
-      scope: 'entity_type',
-      entity_type,
-      metric: 'cost_usd',
-      amount: amount_usd,
-      window: 'month',
+  async limit(caps: readonly object[]): Promise<void> {
+    for (const [i, cap] of caps.entries()) {
+      const { status, text } = await this.ask('POST', '/v1/limits', cap, { 'idempotency-key': `cap ${i}` })
+      if (status !== 200) this.#options.onFault(`a limit was answered with ${status}: ${text}`)
     }
-    const { status, text } = await this.ask('POST', '/v1/limits', body, { 'idempotency-key': 'cap' })
-    if (status !== 200) this.#options.onFault(`a limit was answered with ${status}: ${text}`)
+  }
+
+  async #key(): Promise<string> {
+    const amount = this.#options.random.pick(KEY_CAPS)
+    const limit = { metric: 'requests', amount, window: 'week', model: 'm' }
+    this.#capped ??= JSON.parse((await this.ask('POST', '/v1/keys', { limit })).text)
+    return this.#capped!.key
+  }
+
+  /** Notes that a cap refused a call: of the key, or of the entity. */
+  #refuse(text: string): void {
+    this.refused++
+    if (this.#capped && text.includes(this.#capped.limit.id)) this.#capped = null
+    else this.#entity++
+  }
+
+  /** Reads on in the audit log, and what was charged, as a nightly job would. */
+  async #export(): Promise<void> {
+    const { status, text } = await this.ask('GET', `/v1/audit?limit=1000${this.#cursor}`)
+    if (status !== 200) return this.#options.onFault(`the audit log was answered with ${status}: ${text}`)
+    const records: { id: string; cursor: string }[] = text
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line))
+    this.exported.push(...records.map(({ id }) => id))
+    const last = records.at(-1)
+    if (last) this.#cursor = `&after=${last.cursor}`
+    const charged = billed((await this.ask('GET', '/v1/usage/entities?format=focus')).text)
+    if (!(charged >= this.#charged))
+      this.#options.onFault(`${this.#charged} were charged, and now ${charged}`)
+    this.#charged = charged
   }
 
   async show(batch: KnownBatch): Promise<ShownBatch> {
@@ -144,9 +179,10 @@ export class BatchClient {
     path: string,
     body?: object | FormData,
     headers: Record<string, string> = {},
+    key = this.#wishes.key,
   ): Promise<Answer> {
     const { patience } = this.#options
-    const at = { url: this.#options.url, key: this.#wishes.key }
+    const at = { url: this.#options.url, key }
     const begun = performance.now() - this.#options.stillMs()
     const took = (): number => performance.now() - begun - this.#options.stillMs()
     for (;;) {
@@ -188,12 +224,9 @@ export class BatchClient {
       endpoint: '/v1/chat/completions',
       completion_window: random.chance(0.15) ? windows[0] : windows.at(-1),
     }
-    const answer = await this.ask('POST', '/v1/batches', wanted, { 'idempotency-key': name })
-    if (answer.text.includes('usage_limit_exceeded')) {
-      this.refused++
-      this.#entity++
-      return
-    }
+    const payer = await this.#key()
+    const answer = await this.ask('POST', '/v1/batches', wanted, { 'idempotency-key': name }, payer)
+    if (answer.text.includes('usage_limit_exceeded')) return this.#refuse(answer.text)
     if (answer.status !== 200)
       return onFault(`creating a batch over ${file_id} was answered with ${answer.status}: ${answer.text}`)
     const { id, expires_at, status }: ShownBatch = JSON.parse(answer.text)
@@ -204,6 +237,8 @@ export class BatchClient {
   /** Each line as a call of its own, all at once; they go to the batches that gather them. */
   async #sendSingles(lines: readonly string[], entity: string): Promise<void> {
     const { project, key } = this.#wishes
+    const payer = await this.#key()
+    let rejection: string | undefined
     const accepted = await Promise.all(
       lines.map(async (mark, i) => {
         const {
@@ -216,14 +251,15 @@ export class BatchClient {
           '/v1/requests',
           { endpoint, ...order },
           { 'idempotency-key': mark },
+          payer,
         )
         if (answer.status === 202) return { mark, ...(JSON.parse(answer.text) as ShownRequest) }
-        if (answer.text.includes('usage_limit_exceeded')) this.refused++
+        if (answer.text.includes('usage_limit_exceeded')) rejection = answer.text
         else this.#options.onFault(`a single request was answered with ${answer.status}: ${answer.text}`)
         return null
       }),
     )
-    if (accepted.includes(null)) this.#entity++
+    if (rejection !== undefined) this.#refuse(rejection)
     for (const one of accepted.toSorted((a, b) => (a?.line ?? 0) - (b?.line ?? 0))) {
       if (one === null) continue
       const { mark, batch_id: id, expires_at } = one
@@ -288,6 +324,14 @@ export class BatchClient {
     for (const mark of batch.seen.keys())
       if (!read.has(mark)) onFault(`${mark} of ${batch.id} was finished and is no longer`)
   }
+}
+
+/** The sum of a table of FOCUS, in nano-dollars; NaN if it is not whole. */
+export function billed(csv: string): number {
+  const rows = csv.split('\n')
+  if (rows.pop() !== '' || !rows[0]?.startsWith('BilledCost,')) return Number.NaN
+  const costs = rows.slice(1).map((row) => Math.round(Number(row.slice(0, row.indexOf(','))) * 1e9))
+  return costs.reduce((sum, nanos) => sum + nanos, 0)
 }
 
 export function customIdOf(line: string): string {

@@ -2,12 +2,17 @@
 // at the model server. Each violation is a sentence.
 
 import { reconcile } from '../../src/admin/reconcile.ts'
+import { readAuditLog, SETTLED_MS, START } from '../../src/audit/export-records.ts'
 import { openStores, type Stores } from '../../src/compose/stores.ts'
 import type { Config } from '../../src/config/config.ts'
 import { systemClock } from '../../src/domain/clock.ts'
-import { costNanos, nanosFromUsd, type Price } from '../../src/domain/money.ts'
+import { startOfDay } from '../../src/domain/days.ts'
+import { parseLineRequestId } from '../../src/domain/ids.ts'
+import { spenderOf, windowAt } from '../../src/domain/limit.ts'
+import { costNanos, counted, nanosFromUsd, type Price } from '../../src/domain/money.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep } from '../../src/maintenance/sweep.ts'
+import type { ReadPorts } from '../../src/results/finished-lines.ts'
 import { readBlobRow } from '../../src/store/blobs.ts'
 import type { BatchClient, KnownBatch } from './batch-client.ts'
 import type { SendLog } from './send-log.ts'
@@ -88,11 +93,11 @@ function linesOf(text: string): { mark: string; text: string; line: ResultLine }
     })
 }
 
-/** The books and the stores, once every process has ended. `cap_nanos`: what each entity may have spent. */
+/** The books and the stores, once every process has ended. `exported`: what clients have read of the audit log. */
 export async function ofStores(
   config: Config,
   batches: readonly KnownBatch[],
-  cap_nanos: number,
+  exported: readonly (readonly string[])[],
 ): Promise<string[]> {
   const found: string[] = []
   const { store, blobs, sealed } = await openStores(config)
@@ -120,14 +125,10 @@ export async function ofStores(
     const lines = batches.reduce((sum, batch) => sum + batch.lines.length, 0)
     const billed = settled.reduce((sum, entry) => sum + entry.lines, 0)
     if (billed !== lines) found.push(`the ledger has settled ${billed} lines of ${lines}`)
-    const usage = await store.read.selectFrom('usage_days').selectAll().execute()
-    const spent = new Map<string, number>()
-    for (const row of usage) {
-      const who = `${row.project_id} ${row.entity}`
-      if (row.entity !== '') spent.set(who, (spent.get(who) ?? 0) + row.cost_nanos)
-    }
-    for (const [who, nanos] of spent)
-      if (nanos > cap_nanos) found.push(`${who} has spent ${nanos} nano-dollars; the cap is ${cap_nanos}`)
+    found.push(...(await ofCaps(store)))
+    found.push(
+      ...(await ofExports({ db: store.read, sealed, now: Date.now() + SETTLED_MS + 1000 }, lines, exported)),
+    )
     found.push(...(await ofAudit({ store, sealed })))
     await runMaintenance({ store, sealed, clock: systemClock })
     const atOnce = { orphanAgeMs: 0, everyMs: 0, askEveryMs: 0, secondLookMs: 0 }
@@ -146,6 +147,50 @@ export async function ofStores(
   } finally {
     await store.close()
   }
+  return found
+}
+
+/** No spender of a limit has spent more than its amount in any window. */
+async function ofCaps(store: Stores['store']): Promise<string[]> {
+  const limits = await store.read.selectFrom('limits').selectAll().execute()
+  const usage = await store.read.selectFrom('usage_days').selectAll().execute()
+  return limits.flatMap((limit) => {
+    const spent = new Map<string, number>()
+    for (const { day, entity, model, key_id, ...sums } of usage) {
+      const spender = spenderOf(limit, { entity: entity || null, model, key_id })
+      if (sums.project_id !== limit.project_id || spender === null) continue
+      const which = `${spender} in the ${limit.window} of ${windowAt(limit.window, startOfDay(day)).start}`
+      const { cost_nanos, total_tokens: tokens, requests } = sums
+      spent.set(which, (spent.get(which) ?? 0) + counted({ cost_nanos, tokens, requests }, limit.metric))
+    }
+    return [...spent]
+      .filter(([, sum]) => sum > limit.amount)
+      .map(([which, sum]) => `${which} has ${sum} of the limit ${JSON.stringify(limit)}`)
+  })
+}
+
+/** The audit log has every line once, and what was read of it while processes were killed is its beginning. */
+async function ofExports(
+  ports: ReadPorts,
+  lines: number,
+  exported: readonly (readonly string[])[],
+): Promise<string[]> {
+  const ids: string[] = []
+  let after = START
+  for (let hasMore = true; hasMore; ) {
+    const page = await readAuditLog(ports, { project_id: null, after, limit: 1000, models: null })
+    ids.push(...page.entries.map(({ id }) => id))
+    after = page.next
+    hasMore = page.hasMore
+  }
+  const found: string[] = []
+  const place = new Map(ids.map((id, i) => [id, i]))
+  if (place.size !== ids.length) found.push(`${ids.length - place.size} records are exported twice`)
+  const ofLines = ids.filter((id) => parseLineRequestId(id) !== null).length
+  if (ofLines !== lines) found.push(`${ofLines} lines of ${lines} are exported`)
+  for (const read of exported)
+    if (read.some((id, i) => i > 0 && (place.get(id) ?? -1) <= (place.get(read[i - 1]!) ?? -1)))
+      found.push('a client has read records that are missing or in another order now')
   return found
 }
 

@@ -12,6 +12,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { keys } from '../../src/compose/keys.ts'
 import { loadConfig } from '../../src/config/load.ts'
+import { PROJECT_SCOPES } from '../../src/domain/api-key.ts'
 import { freePort } from '../../src/engines/engine-access.ts'
 import { type SharedStorage, sharedStorage } from '../fakes/shared-storage.ts'
 import type { Storage } from '../service.ts'
@@ -30,7 +31,11 @@ const STOP_MS_MAX = 10_000
 const REST_MS_MAX = 90_000
 const PRICE_USD = { input: 1, output: 2 }
 const ON_ITS_WAY_MS = 500
-const CAP_USD = 0.004
+/** Of each project; keys with caps of their own come from its client. */
+const CAPS = [
+  { scope: 'entity_type', entity_type: 'user', metric: 'cost_usd', amount: 0.004, window: 'month' },
+  { scope: 'entity_type', entity_type: 'user', model: 'm', metric: 'requests', amount: 90, window: 'week' },
+]
 
 export interface CrashOptions {
   cycles: number
@@ -170,7 +175,8 @@ class CrashRun implements AsyncDisposable {
     const run = new CrashRun(options, { folder, config, port: await freePort(), env, shared })
     await using ring = await keys(config, true)
     for (const project of ['a', 'b', 'c']) {
-      const { key } = await ring.create({ project, plan: 'short', scopes: undefined, name: undefined })
+      const scopes = [...PROJECT_SCOPES, 'keys:write' as const]
+      const { key } = await ring.create({ project, plan: 'short', scopes, name: undefined })
       const wishes = { project, key, windows: ['4s', '24h'] }
       run.#clients.push(
         new BatchClient(wishes, {
@@ -188,7 +194,7 @@ class CrashRun implements AsyncDisposable {
   async all(): Promise<CrashReport> {
     const begun = performance.now()
     await this.#start(this.#layout())
-    for (const client of this.#clients) await client.limit('user', CAP_USD)
+    for (const client of this.#clients) await client.limit(CAPS)
     const working = this.#clients.map((client) =>
       client.work().catch((error: unknown) => this.#violate(`a client failed: ${error}`)),
     )
@@ -210,8 +216,9 @@ class CrashRun implements AsyncDisposable {
     if (stop.ms > STOP_MS_MAX * this.#options.patience + this.#still.total_ms)
       this.#violate(`stopping took ${Math.round(stop.ms)} ms`)
     const batches = this.#clients.flatMap((client) => client.batches)
+    const exported = this.#clients.map((client) => client.exported)
     if (this.#violations.length === 0)
-      for (const problem of await ofStores(this.#config, batches, CAP_USD * 1e9)) this.#violate(problem)
+      for (const problem of await ofStores(this.#config, batches, exported)) this.#violate(problem)
     this.#sendLog.read()
     const still = this.#still.found.map(({ from, to }) => ({ what: 'the machine', from, to: to + LEASE_MS }))
     const killEvents = [...this.#killEvents, ...still]

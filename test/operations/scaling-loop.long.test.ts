@@ -1,11 +1,24 @@
-// The loop of docs/scaling.md: an autoscaler reads GET /v1/demand and starts and stops replicas of a model server, over a
-// simulated week. The API and its database are real; replicas answer tokens at their rate, the nearest deadline first.
+// The loop of docs/scaling.md: an autoscaler reads GET /v1/demand and starts and stops replicas of a model server. Over a
+// simulated week the API and its database are real, and replicas answer tokens at their rate, the nearest deadline first; for
+// some seconds everything is real, and processes and a replica are killed.
 import assert from 'node:assert/strict'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
+import { setTimeout } from 'node:timers/promises'
 import { randomOf } from '../../src/backends/sim/seeded-random.ts'
+import { keys } from '../../src/compose/keys.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { SCOPES } from '../../src/domain/api-key.ts'
 import { DAY_MS, HOUR_MS } from '../../src/domain/days.ts'
+import { freePort } from '../../src/engines/engine-access.ts'
 import { deleteProjectedSpend, insertProjectedSpend } from '../../src/store/ledger.ts'
 import { updateRows } from '../../src/store/rows.ts'
+import { echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
+import { billed } from '../kill/batch-client.ts'
+import { askApi, parsedLines } from '../support/api.ts'
+import { OffpeakProcess } from '../support/offpeak-process.ts'
 import { testServer } from '../support/test-server.ts'
 
 const STEP_MS = 10 * 60_000
@@ -47,9 +60,9 @@ function week(start: number, seed: string): Arrival[] {
   return arrivals.sort((a, b) => a.at - b.at)
 }
 
-function replicasOf(demand: { [name: string]: unknown }): number {
+function replicasOf(demand: { [name: string]: unknown }, model = 'sim-1'): number {
   const data = demand.data as { model: string; replicas: number }[]
-  return data.find(({ model }) => model === 'sim-1')?.replicas ?? 0
+  return data.find((one) => one.model === model)?.replicas ?? 0
 }
 
 test('replicas that follow the demand finish every batch in time, and idle for little', async () => {
@@ -122,4 +135,93 @@ test('replicas that follow the demand finish every batch in time, and idle for l
   )
   assert.ok(starts > 1, 'they went to zero and came back')
   assert.ok(hours <= 1.15 * best, `${hours.toFixed(1)} replica-hours where ${best.toFixed(1)} do`)
+})
+
+const LINES = 120
+/** At the rate that one replica is said to have, the lines want all of them before their window ends. */
+const CONFIG = `
+plans: {short: {completion_windows: [60s]}}
+retry: {attempts_max: 50, backoff_min: 20ms, backoff_max: 200ms}
+worker: {flush_interval: 50ms, lease: 2s}
+listen: {stop_delay: 0s}
+log: {level: warn}
+models:
+  - id: m
+    price: {input_per_mtok: 1, output_per_mtok: 2}
+    upstreams:`
+const PORTS = 3
+
+test('the loop and an export go on beside kills, and no batch is late', { timeout: 60_000 }, async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-scaling-'))
+  const ports = await Promise.all(Array.from({ length: PORTS + 1 }, freePort))
+  const [port, ...free] = ports
+  const file = join(folder, 'offpeak.yaml')
+  const servers = free.map(
+    (one) => `\n      - {type: openai, base_url: "http://127.0.0.1:${one}/v1", concurrency_max: 4}`,
+  )
+  await writeFile(file, CONFIG + servers.join(''))
+  const config = loadConfig({ file, env: {}, overrides: { data: join(folder, 'data') } })
+  await using ring = await keys(config, true)
+  const { key } = await ring.create({ project: 'a', plan: 'short', scopes: [...SCOPES], name: undefined })
+  const launch = (): OffpeakProcess =>
+    new OffpeakProcess(['serve', '--config', file, '--data', join(folder, 'data'), '--port', String(port)])
+  let service = launch()
+  await service.ready
+  const at = { url: `http://127.0.0.1:${port}`, key }
+  const ask = async (path: string, body?: object): Promise<string> =>
+    await (await askApi(at, body ? 'POST' : 'GET', path, body)).text()
+
+  const replicas: TestUpstream[] = []
+  const reply: TestUpstream['reply'] = async (call) => {
+    await setTimeout(100)
+    echo(call)
+  }
+  const scale = async (count: number): Promise<void> => {
+    while (replicas.length > count) await replicas.pop()?.close()
+    while (replicas.length < count) replicas.push(await testUpstream(reply, free[replicas.length]))
+  }
+  const messages = [{ role: 'user', content: 'hi' }]
+  const requests = Array.from({ length: LINES / 2 }, (_, i) => ({
+    custom_id: `l${i}`,
+    body: { model: 'm', messages, max_tokens: 20 },
+  }))
+  const order = { endpoint: '/v1/chat/completions', completion_window: '60s', requests }
+  const ids: string[] = []
+  for (let i = 0; i < 2; i++) ids.push(JSON.parse(await ask('/v1/batches', order)).id)
+
+  const seen: number[] = []
+  let charged = 0
+  for (let kills = 0; seen.at(-1) !== 0 || kills === 0; ) {
+    // A call of a service that is killed meanwhile is made again, as KEDA does.
+    const read = await Promise.all([
+      ask('/v1/demand?tokens_per_s=20'),
+      ask('/v1/usage/entities?format=focus'),
+    ]).catch(() => null)
+    if (read) {
+      const [demand, csv] = read
+      const sum = billed(csv)
+      assert.ok(sum >= charged, `${charged} were charged, and now ${sum}`)
+      charged = sum
+      seen.push(Math.min(PORTS, replicasOf(JSON.parse(demand), 'm')))
+      await scale(seen.at(-1)!)
+    }
+    if (charged > 0 && kills === 0) {
+      kills++
+      await service.endGroup('SIGKILL')
+      await replicas.pop()?.close()
+      service = launch()
+      await service.ready
+    }
+    await setTimeout(20)
+  }
+  assert.ok(Math.max(...seen) > 1, `${seen} replicas were wanted`)
+  for (const id of ids) {
+    const batch = JSON.parse(await ask(`/v1/batches/${id}`))
+    assert.deepEqual([batch.status, batch.request_counts.completed], ['completed', LINES / 2])
+    const lines = parsedLines<{ custom_id: string }>(await ask(`/v1/files/${batch.output_file_id}/content`))
+    assert.equal(new Set(lines.map(({ custom_id }) => custom_id)).size, LINES / 2)
+  }
+  assert.equal(charged, LINES * (10 * 1_000 + 5 * 2_000), 'each line was charged once')
+  assert.equal(await service.end('SIGTERM'), 0)
+  await rm(folder, { recursive: true })
 })
