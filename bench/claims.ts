@@ -3,7 +3,9 @@
 // PostgreSQL, and how many of its connections wait for a lock, for a thousand lines each: in one batch, whose row and whose
 // project's day all commits add to, and in as many batches and projects as there may be.
 //
-//   node bench/claims.ts [--workers 1,4,16,64,256] [--chunks 512] [--projects 32]
+//   node bench/claims.ts [--workers 1,4,16,64,256] [--chunks 512] [--projects 32] [--together 1]
+//
+// `--together`: how many chunks a worker commits at once; a real one commits all that were finished while its last commit ran.
 import { setTimeout } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { Client } from 'pg'
@@ -25,6 +27,7 @@ if (withoutPostgres) throw new Error(withoutPostgres)
 const counts = option('workers', '1,4,16,64,256').split(',').map(Number)
 const chunks = option('chunks', 512)
 const projects = option('projects', 32)
+const together = option('together', 1)
 const CHUNK_LINES = 1_000
 const CLAIMED_AT_ONCE = 4
 const DAY_MS = 86_400_000
@@ -109,11 +112,17 @@ async function work(store: Store, worker_id: string): Promise<number> {
       return await claimChunks(tx, order)
     })
     if (claims.length === 0) return sealed
-    for (const claim of claims) {
-      const commit = { claim, begunAt: null, fresh: FRESH, hasReservations: false, record: recordOf(claim) }
+    for (let i = 0; i < claims.length; i += together) {
+      const commits = claims.slice(i, i + together).map((claim) => ({
+        claim,
+        begunAt: null,
+        fresh: FRESH,
+        hasReservations: false,
+        record: recordOf(claim),
+      }))
       const now = Date.now()
-      await store.write((tx) => commitChunks(tx, [commit], { file_retention_ms: () => DAY_MS }, now))
-      sealed++
+      await store.write((tx) => commitChunks(tx, commits, { file_retention_ms: () => DAY_MS }, now))
+      sealed += commits.length
     }
   }
 }

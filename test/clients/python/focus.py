@@ -9,6 +9,7 @@ from pathlib import Path
 
 import focus_validator
 
+SUPPORTED = ["ACCOUNT_NAMING", "USAGE_MEASUREMENT", "SUB_ACCOUNT", "RESOURCE_TYPE_ASSIGNMENT", "REGION", "TAGGING"]
 BASE = os.environ["OFFPEAK_BASE_URL"]
 
 
@@ -28,6 +29,8 @@ with tempfile.TemporaryDirectory() as folder:
     assert len(path.read_text().splitlines()) > 1, "there is usage"
     check = [str(Path(sys.executable).parent / "focus-validator"), "--data-file", str(path)]
     rules = ["--validate-version", "1.2", "--focus-dataset", "CostAndUsage", "--block-download"]
+    # What Offpeak has of what a provider may have; without it these rules are skipped.
+    rules += ["--applicability-criteria", ",".join(f"{name}_SUPPORTED" for name in SUPPORTED)]
     # It looks for its lists beside the folder that it is called in.
     checked = subprocess.run(
         check + rules, cwd=Path(focus_validator.__file__).parent.parent, capture_output=True, text=True
@@ -36,4 +39,6 @@ with tempfile.TemporaryDirectory() as folder:
     assert "Pass: " in checked.stdout
     failed = {line.split()[1].rstrip(":") for line in checked.stdout.splitlines() if line.startswith("❌")}
     # The rules say that it is null without an invoice, and that it is not; the validator applies both.
-    assert failed <= {"InvoiceId-C-004-C", "InvoiceId-C-005-C"}, failed
+    # The condition of the rules of ConsumedQuantity names a column of commitment discounts, which Offpeak has not.
+    known = ("InvoiceId-C-004-C", "InvoiceId-C-005-C", "ConsumedQuantity-C-00")
+    assert all(name.startswith(known) for name in failed), failed
