@@ -141,6 +141,8 @@ export interface KnownDay {
   alone: DayResult
   /** How many times as long as that day's the p99 to the first token may be. */
   p99Most: number
+  /** The same of the median; absent: any number. */
+  p50Most?: number
   run(batch: BatchSide): DayResult
 }
 
@@ -168,7 +170,8 @@ function bestOf(
       for (let i = 0; i < HALVINGS; i++) {
         const bound = (low + high) / 2
         const result = day.run(way({ bound, weight }, choice))
-        if (result.p99 > day.p99Most * day.alone.p99) high = bound
+        const { alone, p99Most, p50Most = Number.POSITIVE_INFINITY } = day
+        if (result.p99 > p99Most * alone.p99 || result.p50 > p50Most * alone.p50) high = bound
         else {
           low = bound
           if (result.batchTokens >= best.batchTokens) best = result
