@@ -2,6 +2,8 @@
 import assert from 'node:assert/strict'
 import { readFile, writeFile } from 'node:fs/promises'
 import { after, before, describe, test } from 'node:test'
+import { capturedTerminal } from '../fakes/terminal.ts'
+import { until } from '../support/offpeak-process.ts'
 import { chatLine, type Ended, ended, Shell } from '../support/shell.ts'
 
 describe('embedded runs', { timeout: 120_000 }, () => {
@@ -13,9 +15,27 @@ describe('embedded runs', { timeout: 120_000 }, () => {
 
   after(() => shell[Symbol.asyncDispose]())
 
-  /** A run on a data folder whose model does not answer, once its batch is in progress. */
-  async function stuckRun(name: string, data: string, ...flags: string[]) {
-    const child = shell.launch(['run', name, '--config', 'slow.yaml', '--data', data, ...flags], {})
+  const stateOf = async (name: string): Promise<{ batch_id: string }> =>
+    JSON.parse(await readFile(name.replace('.jsonl', '.out.jsonl.offpeak-run.json'), 'utf8'))
+
+  /** A run on a data folder whose model does not answer, interrupted once its batch is in progress. */
+  async function interruptedRun(name: string, data: string): Promise<Ended & { batch_id: string }> {
+    const terminal = capturedTerminal()
+    const interruption = new AbortController()
+    const running = shell.offpeak(
+      ['run', name, '--config', 'slow.yaml', '--data', data],
+      {},
+      { terminal, interruption: () => interruption.signal },
+    )
+    await Promise.race([running, until(() => terminal.err().includes('in_progress'))])
+    interruption.abort()
+    const { code } = await running
+    return { code, out: terminal.out(), err: terminal.err(), ...(await stateOf(name)) }
+  }
+
+  /** Such a run in a process of its own, which goes on. */
+  async function stuckRun(name: string, data: string) {
+    const child = shell.launch(['run', name, '--config', 'slow.yaml', '--data', data], {})
     const end = ended(child)
     await new Promise<void>((resolve, reject) => {
       let said = ''
@@ -25,20 +45,16 @@ describe('embedded runs', { timeout: 120_000 }, () => {
       })
       end.then(({ err }) => reject(new Error(`it ended before its batch was in progress: ${err}`)), reject)
     })
-    const state: { batch_id: string } = JSON.parse(
-      await readFile(name.replace('.jsonl', '.out.jsonl.offpeak-run.json'), 'utf8'),
-    )
-    const interrupt = async (signal: NodeJS.Signals): Promise<Ended> => {
-      child.kill(signal)
-      return await end
+    const kill = async (): Promise<void> => {
+      child.kill('SIGKILL')
+      await end
     }
-    return { pid: child.pid, batch_id: state.batch_id, interrupt }
+    return { pid: child.pid, batch_id: (await stateOf(name)).batch_id, kill }
   }
 
   test('interrupted by Ctrl-C and run again, an embedded run goes on with the same batch', async () => {
     const name = await shell.input('long.jsonl', chatLine('a'), chatLine('b'))
-    const { batch_id, interrupt } = await stuckRun(name, 'long')
-    const { code, err } = await interrupt('SIGINT')
+    const { batch_id, code, err } = await interruptedRun(name, 'long')
     assert.equal(code, 130, err)
     assert.match(err, /Run the same command again to resume/)
     const again = await shell.offpeak(['run', name, '--config', 'quick.yaml', '--data', 'long'])
@@ -49,8 +65,7 @@ describe('embedded runs', { timeout: 120_000 }, () => {
 
   test('what an interrupted run left costs nothing when its input is changed, and needs no service to be ended', async () => {
     const name = await shell.input('fixed.jsonl', chatLine('a'), chatLine('b'))
-    const { batch_id, interrupt } = await stuckRun(name, 'fixed')
-    await interrupt('SIGINT')
+    const { batch_id } = await interruptedRun(name, 'fixed')
     await shell.input('fixed.jsonl', chatLine('c'))
     const own = ['--config', 'quick.yaml', '--data', 'fixed']
     const changed = await shell.offpeak(['run', name, ...own, '--json'])
@@ -84,8 +99,8 @@ describe('embedded runs', { timeout: 120_000 }, () => {
   test('of two equal runs at once, one says who is running; after kill -9 the batch is resumed or discarded', async () => {
     const name = await shell.input('twin.jsonl', chatLine('a'), chatLine('b'))
     const own = ['--config', 'quick.yaml', '--data', 'twin']
-    const { pid, batch_id, interrupt } = await stuckRun(name, 'twin')
-    const twin = await shell.spawned(['run', name, ...own])
+    const { pid, batch_id, kill } = await stuckRun(name, 'twin')
+    const twin = await shell.offpeak(['run', name, ...own])
     assert.equal(twin.code, 4)
     assert.match(
       twin.err,
@@ -93,10 +108,8 @@ describe('embedded runs', { timeout: 120_000 }, () => {
         `^offpeak: another run with the output \\S+ is running: process ${pid}, ${batch_id}\\. Nothing was sent\\.`,
       ),
     )
-    await interrupt('SIGKILL')
-    const { batch_id: again, interrupt: end } = await stuckRun(name, 'twin')
-    assert.equal(again, batch_id)
-    await end('SIGINT')
+    await kill()
+    assert.equal((await interruptedRun(name, 'twin')).batch_id, batch_id)
     const discarded = await shell.offpeak(['run', name, ...own, '--discard'])
     assert.equal(discarded.code, 0, discarded.err)
     assert.match(discarded.err, new RegExp(`${batch_id} cancelled: 0 of 2 lines answered, \\$0`))

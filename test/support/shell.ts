@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { simServer } from '../../src/backends/sim/sim-server.ts'
+import type { ProgramOptions } from '../../src/cli/program.ts'
 import { adminCommands } from '../../src/compose/admin-commands.ts'
 import { askToReload } from '../../src/compose/control-socket.ts'
 import { doctor } from '../../src/compose/doctor.ts'
@@ -89,7 +90,11 @@ export class Shell implements AsyncDisposable {
   }
 
   /** In this process, with everything that a process of its own would start. */
-  async offpeak(args: readonly string[], env: Record<string, string> = {}): Promise<Ended> {
+  async offpeak(
+    args: readonly string[],
+    env: Record<string, string> = {},
+    more: Partial<ProgramOptions> = {},
+  ): Promise<Ended> {
     return await runOffpeak(args, {
       launch: {
         loadConfig: ({ config, ...overrides }) =>
@@ -104,6 +109,7 @@ export class Shell implements AsyncDisposable {
       },
       access: { baseUrl: env.OFFPEAK_BASE_URL, apiKey: env.OFFPEAK_API_KEY },
       version: version(),
+      ...more,
     })
   }
 
