@@ -28,6 +28,7 @@ const SCENARIOS: Readonly<Record<string, readonly [file: string, ...args: string
     ...(['prefix.ts', '--replicas', '4', '--prefixes', '200'] as const),
     ...['--lines', '10000', '--latency-ms', '100'],
   ],
+  ramp: ['ramp.ts'],
   tail: ['tail.ts', '--lines', '10000', '--slots', '64'],
   live: ['live.ts', '--engine', 'h100', '--seeds', '1', '--draws', '0'],
 }

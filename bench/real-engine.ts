@@ -3,19 +3,23 @@
 // - the share of prompt tokens that vLLM's own counters say came from its prefix cache, and the time taken, for documents with
 //   several questions each in three orders of the file: document by document, question by question, shuffled; each through
 //   Offpeak and by a client that sends the file as it is, at the same concurrency. The cache holds a part of the documents;
-// - the time for a file, in turns on the same machine: `vllm run-batch`, a client that sends 64 requests at once, `run --upstream`
-//   and `run --engine vllm`. Those that start an engine are also timed with a file of one line, which is subtracted.
+// - the time for a file, in turns on the same machine: `vllm run-batch`, from when its engine is ready until its answers are
+//   written; a client that sends 64 requests at once; `run --upstream`, from when it is typed until it has ended;
+// - `run --engine vllm` as often, less the time that it takes for a file of one line.
 //
 //   node bench/real-engine.ts [--documents 32] [--questions 4] [--bytes 1024] [--concurrency 4] [--cached 8]
-//     [--lines 64] [--tokens 16] [--pairs 3] [--only orders]
-import { execFile } from 'node:child_process'
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+//     [--lines 48] [--tokens 16] [--pairs 3] [--only orders|time|engine]
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { Pool } from 'undici'
 import { installVllm } from '../test/engines/installed-engines.ts'
 import { VllmServer } from '../test/engines/vllm-server.ts'
+import { until } from '../test/support/offpeak-process.ts'
 import { Bench, inTurns, median, modelAt, option, rounded, runBatch } from './harness.ts'
 
 const documents = option('documents', 32)
@@ -23,7 +27,7 @@ const questions = option('questions', 4)
 const bytes = option('bytes', 1024)
 const concurrency = option('concurrency', 4)
 const cached = option('cached', 8)
-const lines = option('lines', 64)
+const lines = option('lines', 48)
 const tokens = option('tokens', 16)
 const pairs = option('pairs', 3)
 const only = option('only', '')
@@ -151,13 +155,6 @@ async function measureOrders(): Promise<void> {
   await vllm.stop()
 }
 
-/** Seconds of a program, which has to end well. */
-async function timed(program: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<number> {
-  const begun = performance.now()
-  await run(program, args, { env: { ...process.env, ...env }, maxBuffer: 2 ** 28 })
-  return (performance.now() - begun) / 1000
-}
-
 let passes = 0
 /** GSM8K's questions with a beginning of their own in each pass, so that no cache knows them. */
 function someBodies(count: number): Body[] {
@@ -169,47 +166,82 @@ function someBodies(count: number): Body[] {
   })
 }
 
-async function measureTime(): Promise<void> {
-  const { server, model } = installed
-  const output = join(bench.folder, 'out.jsonl')
-  const data = join(bench.folder, 'run')
-  const offpeak = (input: string, ...args: string[]): Promise<number> => {
-    for (const path of [output, data]) rmSync(path, { recursive: true, force: true })
-    return timed(process.execPath, [OFFPEAK, 'run', input, '-o', output, '--data', data, ...args], {
-      OFFPEAK_VLLM: server,
+const output = join(bench.folder, 'out.jsonl')
+const data = join(bench.folder, 'run')
+
+/** Runs `offpeak run` for a file; resolves with its seconds. */
+async function offpeak(count: number, ...args: string[]): Promise<number> {
+  const input = write('in', someBodies(count))
+  for (const path of [output, data]) rmSync(path, { recursive: true, force: true })
+  const begun = performance.now()
+  const command = [OFFPEAK, 'run', input, '-o', output, '--data', data, ...args]
+  await run(process.execPath, command, {
+    env: { ...process.env, OFFPEAK_VLLM: installed.server },
+    maxBuffer: 2 ** 28,
+  })
+  return (performance.now() - begun) / 1000
+}
+
+/** Runs `vllm run-batch` for a file; resolves with the seconds between the start of its engine and the end of its answers. */
+async function vllmRunBatch(count: number): Promise<number> {
+  rmSync(output, { force: true })
+  const args = ['run-batch', '-i', write('in', someBodies(count)), '-o', output]
+  const ours = ['--model', installed.model, '--served-model-name', 'bench']
+  const child = spawn(installed.server, [...args, ...ours], { stdio: ['ignore', 'pipe', 'pipe'] })
+  bench.defer(() => child.kill())
+  let begun = Number.NaN
+  for (const stream of [child.stdout, child.stderr])
+    createInterface({ input: stream }).on('line', (line) => {
+      if (line.includes('Reading batch from')) begun = performance.now()
     })
-  }
-  const runBatchOf = (count: number): Promise<number> =>
-    timed(server, [
-      ...['run-batch', '-i', write('in', someBodies(count)), '-o', output],
-      ...['--model', model, '--served-model-name', 'bench'],
-    ])
-  const managed = (count: number): Promise<number> =>
-    offpeak(write('in', someBodies(count)), '--engine', 'vllm', '--model', model)
-  const started = { 'vllm run-batch': await runBatchOf(1), 'run --engine vllm': await managed(1) }
+  const exited = once(child, 'exit')
+  await until(() => child.exitCode !== null || existsSync(output))
+  const seconds = (performance.now() - begun) / 1000
+  await exited
+  const answered = readFileSync(output, 'utf8').match(/"status_code": ?200/g)?.length
+  if (answered !== count) throw new Error(`vllm run-batch answered ${answered} of ${count} lines`)
+  return seconds
+}
+
+/** The seconds of each way in turns; each is printed as it is found. */
+async function secondsOf(
+  ways: Readonly<Record<string, () => Promise<number>>>,
+): Promise<readonly (readonly number[])[]> {
+  const told = Object.entries(ways).map(([way, measure]) => async () => {
+    const seconds = await measure()
+    console.log(`${way}: ${rounded(seconds)} s`)
+    return seconds
+  })
+  return await inTurns(pairs, told)
+}
+
+async function measureTime(): Promise<void> {
   const vllm = await VllmServer.start(installed, ['--served-model-name', 'bench'])
   bench.defer(() => vllm.stop())
-  const ways: Record<string, () => Promise<number>> = {
-    'vllm run-batch': async () => (await runBatchOf(lines)) - started['vllm run-batch'],
+  await send(vllm.url, someBodies(1), 1)
+  const [batch = [], client = [], upstream = []] = await secondsOf({
+    'vllm run-batch': () => vllmRunBatch(lines),
     'a client, 64 at once': () => send(vllm.url, someBodies(lines), CLIENT_CONCURRENCY),
-    'run --upstream': () => offpeak(write('in', someBodies(lines)), '--upstream', `${vllm.url}/v1`),
-    'run --engine vllm': async () => (await managed(lines)) - started['run --engine vllm'],
-  }
-  const found = await inTurns(pairs, Object.values(ways))
-  const names = Object.keys(ways)
-  console.log(`one line, engine started, s: ${JSON.stringify(started)}`)
-  console.table(
-    found[0]!.map((_, round) =>
-      Object.fromEntries(names.map((name, i) => [`${name}, s`, rounded(found[i]![round]!)])),
-    ),
-  )
-  const [batch = [], , upstream = []] = found
+    'run --upstream': () => offpeak(lines, '--upstream', `${vllm.url}/v1`),
+  })
+  const ratio = (to: readonly number[]): number => median(upstream.map((seconds, i) => seconds / to[i]!))
+  bench.figure(`\`run --upstream\` ÷ \`vllm run-batch\`, ${lines} lines`, ratio(batch), { atMost: 1 })
+  bench.figure(`\`run --upstream\` ÷ a client, 64 at once, ${lines} lines`, ratio(client))
+  await vllm.stop()
+}
+
+async function measureEngine(): Promise<void> {
+  const managed = (count: number) => () => offpeak(count, '--engine', 'vllm', '--model', installed.model)
+  const [one = [], all = []] = await secondsOf({
+    'run --engine vllm, one line': managed(1),
+    'run --engine vllm': managed(lines),
+  })
   bench.figure(
-    `\`run --upstream\` ÷ \`vllm run-batch\`, ${lines} lines`,
-    median(upstream.map((seconds, i) => seconds / batch[i]!)),
-    { atMost: 1 },
+    `\`run --engine vllm\`, ${lines} lines, less one line, s`,
+    median(all.map((seconds, i) => seconds - one[i]!)),
   )
 }
 
-if (only !== 'time') await measureOrders()
-if (only !== 'orders') await measureTime()
+if (['', 'orders'].includes(only)) await measureOrders()
+if (['', 'time'].includes(only)) await measureTime()
+if (['', 'engine'].includes(only)) await measureEngine()
