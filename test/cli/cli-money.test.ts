@@ -151,10 +151,11 @@ test('usage is a table, with a bar for each cap', async () => {
     9_000,
   )
   assert.match((await offpeak(service, 'usage', '--focus')).err, /--focus needs a file/)
-  assert.match(
-    (await offpeak(service, 'usage', '--focus', '-o', 'a.jsonl')).err,
-    /FOCUS is written as .csv or .parquet/,
-  )
+  for (const name of ['a.jsonl', 'a.txt', 'a.csv.gz'])
+    assert.match(
+      (await offpeak(service, 'usage', '--focus', '-o', name)).err,
+      /FOCUS is written as .csv or .parquet/,
+    )
   await rm(folder, { recursive: true })
   const past = await offpeak(service, 'usage', '--start', '2020-01-01', '--end', '2020-02-01')
   assert.match(past.out, /^From 2020-01-01 to before 2020-02-01: 0 lines /)

@@ -2,13 +2,13 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { dayOf, dayText, parseDay } from '../../domain/days.ts'
 import { windowAt } from '../../domain/limit.ts'
+import { compressionOf, formatOf } from '../../tables/table.ts'
 import { LimitObject } from '../../wire/limit.ts'
 import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
 import { type ApiClient, ApiError, type Call } from '../client/client.ts'
 import { withApi } from '../client/connect.ts'
 import { writeWhole } from '../output-file.ts'
 import type { JsonFlags, Shell } from '../shell.ts'
-import { formatOfOutput } from '../tables/open-table.ts'
 import { Failure } from '../terminal/failure.ts'
 import { examples, jsonCommand, someOf } from '../terminal/option-values.ts'
 import {
@@ -89,8 +89,8 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
     )
   if (output !== undefined && flags.groupBy)
     throw new Failure('--focus has groups of its own: leave --group-by out')
-  const format = output === undefined ? undefined : formatOfOutput(output)
-  if (format !== undefined && format !== 'csv' && format !== 'parquet')
+  const format = output === undefined || compressionOf(output) !== null ? undefined : formatOf(output)
+  if (output !== undefined && format !== 'csv' && format !== 'parquet')
     throw new Failure(`FOCUS is written as .csv or .parquet; name another file than ${output}`)
   await withApi(shell, flags, async ({ client }) => {
     if (output !== undefined) {
