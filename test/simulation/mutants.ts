@@ -727,4 +727,11 @@ export const MUTANTS: readonly Mutant[] = [
     replace: '',
     seed: 2,
   },
+  {
+    bug: 'a cap of a key counts no line',
+    file: 'src/domain/limit.ts',
+    find: "if (scope === 'key') return subject === payer.key_id ? WHOLE_PROJECT : null",
+    replace: "if (scope === 'key') return null",
+    seed: 1,
+  },
 ]
