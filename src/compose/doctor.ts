@@ -153,7 +153,7 @@ async function checkLiveMetrics({ models }: Config): Promise<OutsideChecks['live
         : metricsProblem(one, one.base_url).then((problem) => ({
             upstream: one.name,
             metrics_url: withoutUrlSecrets(one.live?.metrics_url ?? ''),
-            problem: problem && `it ${problem}. Check live.metrics and live.query`,
+            problem: problem && `it ${problem}. Check live.metrics`,
           })),
     ),
   )

@@ -267,9 +267,9 @@ function serverKey(config: UpstreamConfig): string {
 
 /** A text that identifies the server of live traffic: upstreams with the same metrics share a server. */
 function liveKey({ name }: UpstreamConfig, live: LiveConfig, address: string | null): string {
-  const { metrics_url, query, waiting_max, cache_max } = live
-  // A query returns the series of all replicas, whatever the address of a line.
-  return JSON.stringify([metrics_url ?? name, query ?? address, waiting_max, cache_max])
+  const { metrics_url, selector, waiting_max, cache_max } = live
+  // A Prometheus returns the series of all replicas, whatever the address of a line.
+  return JSON.stringify([metrics_url ?? name, selector ?? address, waiting_max, cache_max])
 }
 
 function clientOptions(upstream: ServerUpstream, base_url: string, log: Pick<Log, 'warn'>) {
@@ -281,7 +281,7 @@ function clientOptions(upstream: ServerUpstream, base_url: string, log: Pick<Log
     ...secretsOf(upstream, log),
     base_url,
     metrics_url: live ? live.metrics_url : providerAt(base_url) ? null : metricsUrl('auto', base_url),
-    query: live?.query ? { selector: live.query, ...live } : null,
+    query: live?.selector ? { ...live, selector: live.selector } : null,
   }
 }
 

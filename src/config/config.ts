@@ -146,8 +146,17 @@ export type EngineConfig = With<
   }
 >
 
-/** A server whose live traffic goes before lines; `metrics_url` is null where it has no metrics. */
-export type LiveConfig = With<NonNullable<Written<TypeOf<'server'>>['live']>, { metrics_url: string | null }>
+/** Live traffic as the file has it. */
+export type WrittenLive = NonNullable<Written<TypeOf<'server'>>['live']>
+
+/**
+ * A server whose live traffic goes before lines. `metrics_url`: null where it has no metrics. `selector`: of its series in
+ * the Prometheus at `metrics_url`; null: that is its own page of metrics.
+ */
+export interface LiveConfig extends Omit<WrittenLive, 'metrics'> {
+  metrics_url: string | null
+  selector: string | null
+}
 
 /** A running server, or a server that is started on demand. Upstreams with equal engines share a server. */
 export type ServerUpstream = With<

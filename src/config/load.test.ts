@@ -597,12 +597,22 @@ describe('what is refused', () => {
       'models[0].upstreams[0].live: excludes engine: only the worker has the key of the server',
     ],
     [
-      upstream('type: openai, base_url: "http://h/v1", live: {query: \'{namespace="llm"}\'}'),
-      'models[0].upstreams[0].live.query: needs live.metrics, the address of the Prometheus that is asked',
+      upstream('type: openai, base_url: "http://h/v1", live: {metrics: {promql: \'{namespace="llm"}\'}}'),
+      'models[0].upstreams[0].live.metrics.url: is missing; expected the address of a Prometheus',
     ],
     [
-      upstream('type: openai, base_url: "http://h/v1", live: {metrics: "http://p:9090", query: "sum(up)"}'),
-      'models[0].upstreams[0].live.query: expected a selector of series in braces such as {namespace="llm", model_name="qwen3-8b"}',
+      upstream('type: openai, base_url: "http://h/v1", live: {metrics: prometheus}'),
+      'models[0].upstreams[0].live.metrics: expected the address of its metrics such as',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", live: {metrics: [auto]}'),
+      'models[0].upstreams[0].live.metrics: expected the address of its metrics such as',
+    ],
+    [
+      upstream(
+        'type: openai, base_url: "http://h/v1", live: {metrics: {url: "http://p:9090", promql: "sum(up)"}}',
+      ),
+      'models[0].upstreams[0].live.metrics.promql: expected a selector of series in braces such as {namespace="llm", model_name="qwen3-8b"}',
     ],
     [
       upstream('type: openai, base_url: "http://h/v1", live: {stale_after: 10ms}'),

@@ -189,7 +189,7 @@ class ShapeReader {
     const isMap = shape.properties !== undefined || shape.additionalProperties !== undefined
     if (found === null && !isMap) return this.#report(at, `is missing; expected ${expected}`)
     if (parse) return this.#readScalar(shape[RULES], at, found)
-    if (shape.anyOf && !shape.items) return this.#readVariant(shape.anyOf, at, found)
+    if (shape.anyOf && !shape.items) return this.#readAnyOf(shape.anyOf, at, found)
     return this.#check(shape, at, () =>
       shape.items ? this.#readList(shape.items, at, found) : this.#readMap(shape, at, found),
     )
@@ -238,7 +238,9 @@ class ShapeReader {
     )
   }
 
-  #readVariant(variants: readonly Shape[], at: Place, found: unknown): unknown {
+  #readAnyOf(variants: readonly Shape[], at: Place, found: unknown): unknown {
+    const [value, map] = variants
+    if (map && value?.[RULES].parse) return this.#readFound(found instanceof Map ? map : value, at, found)
     if (!(found instanceof Map)) return this.#notMap(at, found)
     const type: unknown = found.get('type') ?? null
     const types = variants.map((one) => one.properties?.type?.const)

@@ -44,6 +44,7 @@ import {
 import {
   byDefault,
   checked,
+  either,
   listOf,
   mapOf,
   named,
@@ -177,20 +178,22 @@ export function machineOf({ gpus, memory, run_ms_min }: Static<typeof ENGINES>, 
 
 // The keys of a server that answers other requests than lines, and lets those go first.
 
-const METRICS = 'the address of its metrics such as http://10.0.0.5:8000/metrics, auto, or off'
+const METRICS_URL = /^https?:\/\/[^\s@]+$/
+const METRICS =
+  'the address of its metrics such as http://10.0.0.5:8000/metrics, auto, off, or promql and url of a Prometheus'
 
 const LIVE = section({
-  metrics: named(
-    'metrics_url',
-    byDefault(
-      'auto',
-      orWord(text(/^https?:\/\/[^\s@]+$/, METRICS), { auto: 'auto', off: 'off' } as const, METRICS),
-    ),
-  ),
-  query: optional(
-    text(
-      /^(?:[a-zA-Z_:][\w:]*)?\{[^\n\r]*\}$/,
-      'a selector of series in braces such as {namespace="llm", model_name="qwen3-8b"}',
+  metrics: byDefault(
+    'auto',
+    either(
+      orWord(text(METRICS_URL, METRICS), { auto: 'auto', off: 'off' } as const, METRICS),
+      section({
+        promql: text(
+          /^(?:[a-zA-Z_:][\w:]*)?\{[^\n\r]*\}$/,
+          'a selector of series in braces such as {namespace="llm", model_name="qwen3-8b"}',
+        ),
+        url: text(METRICS_URL, 'the address of a Prometheus such as http://prometheus.monitoring:9090'),
+      }),
     ),
   ),
   timeout: named('timeout_ms', byDefault('5s', duration(1))),
@@ -576,8 +579,6 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
     problem(['fairness_header'], 'is in headers as well: keep one of them')
   if (found.priority !== null && (found.live?.priority ?? null) !== null)
     problem(['priority'], 'excludes live.priority: keep one of them')
-  if ((found.live?.query ?? null) !== null && ['auto', 'off'].includes(found.live?.metrics_url ?? ''))
-    problem(['live', 'query'], 'needs live.metrics, the address of the Prometheus that is asked')
   if (
     found.discover !== null &&
     base_url !== null &&

@@ -13,11 +13,13 @@ import {
   type BucketConfig,
   type Config,
   type EncryptedKey,
+  type LiveConfig,
   type ModelConfig,
   type OtlpConfig,
   startsEngines,
   type TracingConfig,
   type UpstreamConfig,
+  type WrittenLive,
 } from './config.ts'
 import { type S3Address, type S3Config, sizeText } from './scalars.ts'
 import {
@@ -265,13 +267,19 @@ function upstreamOf(
     ...rest,
     ...client,
     ...server,
-    live: live && base_url !== null ? { ...live, metrics_url: metricsUrl(live.metrics_url, base_url) } : null,
+    live: live && base_url !== null ? liveConfig(live, base_url) : null,
     proxy:
       base_url === null || rest.proxy === 'off' || rest.discover !== null
         ? null
         : (rest.proxy ?? proxyFromEnv(base_url, env)),
     name: rest.name ?? (engine === null ? addressOf(base_url ?? '') : basename(engine.command[0] ?? '')),
   }
+}
+
+function liveConfig({ metrics, ...rest }: WrittenLive, base_url: string): LiveConfig {
+  return typeof metrics === 'string'
+    ? { ...rest, metrics_url: metricsUrl(metrics, base_url), selector: null }
+    : { ...rest, metrics_url: metrics.url, selector: metrics.promql }
 }
 
 /** Gives upstreams of one model distinct names, though their addresses may be equal. */

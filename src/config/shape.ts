@@ -143,6 +143,11 @@ export function listOf<T>(item: Shape<T>, expected: string): Shape<T[]> {
     : shape({ anyOf: [item, shape(array, { expected })], items: item }, { expected })
 }
 
+/** Declares a value that is either a scalar or a section. */
+export function either<T, U>(value: Shape<T>, map: Shape<U>): Shape<T | U> {
+  return shape({ anyOf: [value, map] }, { expected: value[RULES].expected })
+}
+
 /** Declares a choice of sections, each with its own `type`. */
 export function variant<S extends Shape<{ type: string }>>(anyOf: readonly S[]): Shape<Static<S>> {
   return shape({ anyOf }, { expected: 'a map of keys' })

@@ -18,6 +18,7 @@ const MADE = [
   'endpoint',
   'text',
   'metrics_url',
+  'selector',
   'service_name',
 ]
 

@@ -76,7 +76,7 @@ test('doctor remote says whether the metrics of servers with live traffic can be
     upstreams:
 ${upstream('vllm', '{}')}
 ${upstream('other', `{metrics: "${url}/other"}`)}
-${upstream('router', `{metrics: "${url}", query: '{namespace="llm"}'}`)}
+${upstream('router', `{metrics: {url: "${url}", promql: '{namespace="llm"}'}}`)}
 ${upstream('silent', '{metrics: off}')}`,
     { worker: false },
   )
