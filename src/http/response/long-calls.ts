@@ -105,6 +105,10 @@ export class WaitingCalls {
       }
     } finally {
       this.#waiting--
+      if (this.#waiting === 0) {
+        this.#next?.cancel()
+        this.#next = null
+      }
     }
   }
 
