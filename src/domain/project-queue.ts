@@ -123,6 +123,11 @@ export class SharedSlots {
     this.#max = max
   }
 
+  /** The used slots of all holders. */
+  get usedByAll(): number {
+    return this.#used
+  }
+
   used(holder: string): number {
     return this.#byHolder.get(holder) ?? 0
   }

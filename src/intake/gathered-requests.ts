@@ -37,13 +37,10 @@ const FILENAME = 'requests.jsonl'
 
 /**
  * The number of requests in a commit from which the next commit waits for more, as each costs the database the same:
- * until as many requests came as callers at the last commit, or none came for a pause, or for so long. Workers are told
- * of such commits together as well.
+ * until as many requests came as callers at the last commit, or for so long.
  */
 const MANY = 16
 const MANY_WAIT_MS = 110
-const MANY_PAUSE_MS = 55
-const WAKE_MS = 200
 
 /** The time for which read prompt statistics are used again. */
 const STATISTICS_MS = 1_000
@@ -172,8 +169,6 @@ export class GatheredRequests<T> {
   readonly #record: Recorder<T>
   readonly #groups = new Map<string, Group<T>>()
   readonly #conversations = new BoundedMap<string, true>(CONVERSATIONS_MAX)
-  /** When workers were or will be told of chunks last, by the steady clock. */
-  #wakesAt = Number.NEGATIVE_INFINITY
   #known = { at: Number.NEGATIVE_INFINITY, models: new Map<string, Model>() as ReadonlyMap<string, Model> }
 
   constructor(options: GatherOptions, record: Recorder<T>) {
@@ -204,35 +199,14 @@ export class GatheredRequests<T> {
     await new Promise((resolve) => setImmediate(resolve))
     for (let entries = nextEntries(group); entries.length > 0; entries = nextEntries(group)) {
       await this.#commit(group, entries)
-      if (entries.length >= MANY) await this.#waitForMore(group, entries.length + group.queue.length)
+      if (entries.length >= MANY) {
+        group.enough = { count: entries.length + group.queue.length, reached: new AbortController() }
+        await sleep(this.#options.clock, MANY_WAIT_MS, group.enough.reached.signal)
+      }
     }
     group.isRunning = false
     for (const [other, { open, isRunning }] of this.#groups)
       if (!isRunning && (open === null || !this.#takes(open))) this.#groups.delete(other)
-  }
-
-  async #waitForMore(group: Group<T>, count: number): Promise<void> {
-    const reached = new AbortController()
-    group.enough = { count, reached }
-    let seen = -1
-    for (let waitedMs = 0; waitedMs < MANY_WAIT_MS && group.queue.length > seen; waitedMs += MANY_PAUSE_MS) {
-      seen = group.queue.length
-      await sleep(this.#options.clock, MANY_PAUSE_MS, reached.signal)
-      if (reached.signal.aborted) return
-    }
-  }
-
-  /** Tells workers of chunks: at once, or, after many requests, with what follows soon. */
-  #wake(isMany: boolean): void {
-    const { clock, wake } = this.#options
-    const now = clock.steady()
-    if (!isMany || now >= this.#wakesAt + WAKE_MS) {
-      this.#wakesAt = Math.max(this.#wakesAt, now)
-      wake('chunks')
-    } else if (now >= this.#wakesAt) {
-      this.#wakesAt += WAKE_MS
-      clock.after(this.#wakesAt - now, () => wake('chunks'))
-    }
   }
 
   async #knownModels(): Promise<ReadonlyMap<string, Model>> {
@@ -262,7 +236,7 @@ export class GatheredRequests<T> {
       if (!next) throw new Error('a new batch takes no requests')
       for (const { request } of entries) next.custom_ids.add(request.custom_id)
       group.open = next
-      this.#wake(entries.length >= MANY)
+      this.#options.wake('chunks')
       const first = next.lines - entries.length + 1
       for (const [i, { done }] of entries.entries()) done({ batch: next.batch, line: first + i })
     } catch (error) {

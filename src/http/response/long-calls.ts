@@ -71,7 +71,6 @@ export class WaitingCalls {
   readonly #clock: Clock
   readonly #stopped = new AbortController()
   readonly #slots = new SharedSlots(WAITING_MAX)
-  #waiting = 0
   /** The next poll of all waiting calls: its time by the steady clock. */
   #next: (PromiseWithResolvers<void> & { at: number; cancel: () => void }) | null = null
 
@@ -80,32 +79,24 @@ export class WaitingCalls {
   }
 
   /** Resolves when `isOver`, or when the wait has reached its limit. Rejects as `isOver` does. */
-  async wait({ project_id, ms, signal }: Wait, isOver: () => Promise<boolean>): Promise<void> {
+  async wait({ project_id, ms, signal: left }: Wait, isOver: () => Promise<boolean>): Promise<void> {
     const mayWait = this.#slots.used(project_id) < WAITING_PER_PROJECT_MAX
     const giveBack = mayWait ? this.#slots.take(project_id) : null
     if (!giveBack) return
-    try {
-      await this.#poll(ms, AbortSignal.any([signal, this.#stopped.signal]), isOver)
-    } finally {
-      giveBack()
-    }
-  }
-
-  async #poll(ms: number, signal: AbortSignal, isOver: () => Promise<boolean>): Promise<void> {
     const begin = this.#clock.steady()
+    const signal = AbortSignal.any([left, this.#stopped.signal])
     const aborted = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()))
-    this.#waiting++
     try {
       while (!signal.aborted && !(await isOver())) {
         const waitedMs = this.#clock.steady() - begin
         if (waitedMs >= ms) return
-        const leastMs = POLL_MS_MIN + this.#waiting * POLL_MS_EACH
+        const leastMs = POLL_MS_MIN + this.#slots.usedByAll * POLL_MS_EACH
         const pauseMs = Math.min(Math.max(waitedMs * POLL_SHARE, leastMs), POLL_MS_MAX, ms - waitedMs)
         await Promise.race([this.#pollIn(pauseMs), aborted])
       }
     } finally {
-      this.#waiting--
-      if (this.#waiting === 0) {
+      giveBack()
+      if (this.#slots.usedByAll === 0) {
         this.#next?.cancel()
         this.#next = null
       }
