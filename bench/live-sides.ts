@@ -1,8 +1,8 @@
 // How batch work may be sent beside live traffic (bench/live.ts): as without `live`, with the worker's share, by a
 // scheduler that knows everything, and by one that knows the server but sees no more of it than the worker does.
 
-import { ConcurrencyLimit, type Sent } from '../src/dispatch/senders/concurrency.ts'
-import type { LiveShare } from '../src/dispatch/senders/live/live-share.ts'
+import { ConcurrencyLimit, type Sent } from '../src/servers/concurrency.ts'
+import type { LiveShare } from '../src/servers/live/live-share.ts'
 import { sentAt } from '../test/fakes/slotted-server.ts'
 import type { EngineOptions } from './engine/engine.ts'
 import { type BatchSide, type Day, type DayResult, SAMPLE_MS, type Workload } from './live-day.ts'

@@ -11,7 +11,7 @@
 //   node bench/live.ts [--day-s 600] [--days 2] [--engine h100,seats,cache,slow] [--draws 20] [--seed 1] [--seeds 4]
 //                      [--policy fcfs] [--trace 30]
 
-import { LiveShare } from '../src/dispatch/senders/live/live-share.ts'
+import { LiveShare } from '../src/servers/live/live-share.ts'
 import type { EngineOptions } from './engine/engine.ts'
 import { Bench, option, rounded } from './harness.ts'
 import {

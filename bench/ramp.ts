@@ -3,7 +3,7 @@
 //
 //   node bench/ramp.ts [--max 1024]
 import type { ServerTraffic } from '../src/backends/backend.ts'
-import { type Call, ModelServer } from '../src/dispatch/senders/upstream.ts'
+import { type Call, ModelServer } from '../src/servers/upstream.ts'
 import { Engine, engineSettings } from './engine/engine.ts'
 import { Bench, median, option, rounded } from './harness.ts'
 

@@ -4,7 +4,7 @@ import { testClock } from '../../test/fakes/clock.ts'
 import { testUpstream } from '../../test/fakes/upstream.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import { loadConfig } from '../config/load.ts'
-import { type Call, ModelServer, type Upstream } from '../dispatch/senders/upstream.ts'
+import { type Call, ModelServer, type Upstream } from '../servers/upstream.ts'
 import { ConfiguredUpstreams } from './upstreams.ts'
 
 const MODELS = `[{id: m, upstreams: [

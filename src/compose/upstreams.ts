@@ -19,9 +19,7 @@ import {
   type UpstreamConfig,
 } from '../config/config.ts'
 import { BatchApiUpstream } from '../dispatch/senders/batch-apis/batch-api-upstream.ts'
-import { LiveServer } from '../dispatch/senders/live/live-server.ts'
 import type { Spill } from '../dispatch/senders/routes.ts'
-import { ModelServer, type Upstream } from '../dispatch/senders/upstream.ts'
 import { BoundedMap } from '../domain/bounded-map.ts'
 import type { Clock } from '../domain/clock.ts'
 import { type Certificates, NO_CERTIFICATES } from '../domain/credentials.ts'
@@ -34,6 +32,8 @@ import { Engine } from '../engines/engine.ts'
 import { accessTo, type EngineAccess, filled, newPlace } from '../engines/engine-access.ts'
 import { launchEngine, outputFileOf } from '../engines/engine-process.ts'
 import { Machine } from '../engines/machine.ts'
+import { LiveServer } from '../servers/live/live-server.ts'
+import { ModelServer, type Upstream } from '../servers/upstream.ts'
 import type { Ports } from '../store/store.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {

@@ -19,6 +19,7 @@ import {
   recordFailure,
   recordShared,
 } from '../results/record-line.ts'
+import type { Blame, EndedAttempt, MissedResult, Observer } from '../servers/upstream.ts'
 import type { Ports } from '../store/store.ts'
 import { Duplicates, isOwn } from './gates/duplicates.ts'
 import type { ReservedFunds } from './gates/limits/reserved-funds.ts'
@@ -58,7 +59,6 @@ import {
 import { CANCELLED, LAST, type Run, type RunStop, SEARCHED } from './run.ts'
 import type { Entry } from './senders/fair-queue.ts'
 import type { Lane } from './senders/lane.ts'
-import type { Blame, EndedAttempt, MissedResult, Observer } from './senders/upstream.ts'
 import type { Turn } from './turn.ts'
 
 /** Not in flight, not at a batch API, and not finished. */

@@ -11,6 +11,7 @@ import { ChunkResults, chunkKey } from '../results/chunk-results.ts'
 import type { Journalled } from '../results/journal.ts'
 import type { AttemptRecord, LineAttempts, SharedFrom } from '../results/line-record.ts'
 import type { Answered, Answerer, Earlier, SentLine } from '../results/record-line.ts'
+import type { Upstream } from '../servers/upstream.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import {
   COMMITTED,
@@ -24,7 +25,6 @@ import {
   UNFUNDED,
   UNSENT,
 } from './line-state.ts'
-import type { Upstream } from './senders/upstream.ts'
 
 /** Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this one requeues the chunk. */
 export type RunStop = StopReason | 'lost' | 'drained'

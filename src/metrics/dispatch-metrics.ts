@@ -1,13 +1,13 @@
 // The metrics of a worker: lines and their cost, and the behaviour of model servers and stores.
 import { Counter, Histogram, type HistogramConfiguration, type Registry } from 'prom-client'
 import type { BackendResult } from '../backends/backend.ts'
-import type { Observer, Upstream } from '../dispatch/senders/upstream.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { operationOf, providerOf } from '../domain/gen-ai.ts'
 import { recordOf } from '../domain/json-record.ts'
 import { usd } from '../domain/money.ts'
 import type { Fresh } from '../results/chunk-results.ts'
 import { RECORD_WORK } from '../results/commit-queue.ts'
+import type { Observer, Upstream } from '../servers/upstream.ts'
 
 const LATENCY_BUCKETS_S = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600]
 /** The histogram buckets of OpenTelemetry's conventions, in seconds. */

@@ -1,11 +1,11 @@
 // Gauges of open work, read from the database at each scrape.
 import { Counter, Gauge, type Registry } from 'prom-client'
-import type { LiveServer } from '../dispatch/senders/live/live-server.ts'
-import type { Upstream } from '../dispatch/senders/upstream.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import { batchesInDanger } from '../progress/completion.ts'
+import type { LiveServer } from '../servers/live/live-server.ts'
+import type { Upstream } from '../servers/upstream.ts'
 import { TASK_KINDS } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/workers.ts'

@@ -3,12 +3,12 @@
 // nothing.
 import type { ServerProbe } from '../backends/backend.ts'
 import { reasonForCaller, reasonForOperator } from '../backends/failure-reason.ts'
-import type { Circuit } from '../dispatch/senders/circuit.ts'
 import type { Lane } from '../dispatch/senders/lane.ts'
-import type { LiveServer } from '../dispatch/senders/live/live-server.ts'
-import { ModelServer, type Observer, type Upstream } from '../dispatch/senders/upstream.ts'
 import { type Clock, unixSeconds } from '../domain/clock.ts'
 import { DAY_MS, startOfHour } from '../domain/days.ts'
+import type { Circuit } from '../servers/circuit.ts'
+import type { LiveServer } from '../servers/live/live-server.ts'
+import { ModelServer, type Observer, type Upstream } from '../servers/upstream.ts'
 import type { ServerHourRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import {

@@ -1,26 +1,30 @@
-// The way of a line of an ordinary batch through src/dispatch, as V8 counts the calls: whatever a batch costs as a whole
+// The way of a line of an ordinary batch through src/dispatch and src/servers, as V8 counts the calls: whatever a batch costs as a whole
 // drops out, since two batches are compared that differ in their number of lines.
 import assert from 'node:assert/strict'
 import { Session } from 'node:inspector/promises'
 import { test } from 'node:test'
 import { workerWorld } from '../support/worker-world.ts'
 
-const DISPATCH = new URL('../../src/dispatch/', import.meta.url).href
+const SRC = new URL('../../src/', import.meta.url).href
 /** Lines of the two batches. */
 const SIZES = [10, 30] as const
-/** Files that act on a line, or hold what is known of it and of its server. */
-const FILES_MAX = 15
+/** By folder: files that act on a line or hold what is known of it, and those that know its server. */
+const FILES_MAX = { dispatch: 12, servers: 3 }
 /** What happens to a line once. */
 const ONCE = [
   ...[
-    'line-state.ts next',
-    'gates/pauses.ts until',
-    'gates/retries.ts until',
-    'lines.ts begin',
-    'lines.ts answered',
+    'dispatch/line-state.ts next',
+    'dispatch/gates/pauses.ts until',
+    'dispatch/gates/retries.ts until',
+    'dispatch/lines.ts begin',
+    'dispatch/lines.ts answered',
   ],
-  ...['senders/fair-queue.ts #nextOf', 'senders/sender.ts #onResult'],
+  ...['dispatch/senders/fair-queue.ts #nextOf', 'dispatch/senders/sender.ts #onResult'],
 ]
+
+function isIn(url: string, folder: keyof typeof FILES_MAX): boolean {
+  return url.startsWith(`${SRC}${folder}/`)
+}
 
 /** By file and function, how often it was called while a batch of one chunk was answered. */
 async function callsFor(session: Session, lines: number): Promise<Map<string, number>> {
@@ -33,8 +37,8 @@ async function callsFor(session: Session, lines: number): Promise<Map<string, nu
   const calls = new Map<string, number>()
   const { result } = await session.post('Profiler.takePreciseCoverage')
   for (const { url, functions } of result)
-    for (const { functionName, ranges } of url.startsWith(DISPATCH) ? functions : []) {
-      const name = `${url.slice(DISPATCH.length)} ${functionName}`
+    for (const { functionName, ranges } of isIn(url, 'dispatch') || isIn(url, 'servers') ? functions : []) {
+      const name = `${url.slice(SRC.length)} ${functionName}`
       calls.set(name, (calls.get(name) ?? 0) + ranges[0]!.count)
     }
   return calls
@@ -54,6 +58,11 @@ test('a line is placed, begun and ended once, on a way through few files', async
     Object.fromEntries(ONCE.map((name) => [name, perLine.get(name)])),
     Object.fromEntries(ONCE.map((name) => [name, 1])),
   )
-  const files = new Set([...perLine].filter(([, calls]) => calls > 0.5).map(([name]) => name.split(' ')[0]))
-  assert.ok(files.size <= FILES_MAX, [...files].sort().join(', '))
+  const files = [
+    ...new Set([...perLine].filter(([, calls]) => calls > 0.5).map(([name]) => name.split(' ', 1)[0]!)),
+  ]
+  for (const [folder, max] of Object.entries(FILES_MAX)) {
+    const own = files.filter((file) => file.startsWith(`${folder}/`))
+    assert.ok(own.length <= max, own.sort().join(', '))
+  }
 })

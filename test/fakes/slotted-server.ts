@@ -1,6 +1,6 @@
 // A model server with slots before which several workers find their level, all on a clock that is made of events:
 // every worker always has lines, and fills what it may have in flight at once. Nothing is real but the limits.
-import type { ConcurrencyLimit, Sent } from '../../src/dispatch/senders/concurrency.ts'
+import type { ConcurrencyLimit, Sent } from '../../src/servers/concurrency.ts'
 
 export interface SlottedServer {
   limits: readonly ConcurrencyLimit[]

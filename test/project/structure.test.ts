@@ -32,6 +32,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['results'],
   ['audit', 'maintenance'],
   ['intake', 'admin'],
+  ['servers'],
   ['dispatch'],
   ['worker'],
   ['metrics'],

@@ -210,14 +210,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'lines that a server cannot answer close it to every batch',
-    file: 'src/dispatch/senders/circuit.ts',
+    file: 'src/servers/circuit.ts',
     find: '    if (this.faults.isAtFault(batch_id)) return false\n',
     replace: '',
-    test: 'src/dispatch/senders/circuit.test.ts',
+    test: 'src/servers/circuit.test.ts',
   },
   {
     bug: 'an answer confirms no earlier miss',
-    file: 'src/dispatch/senders/circuit.ts',
+    file: 'src/servers/circuit.ts',
     find: '      tally.missed += confirmed\n',
     replace: '',
     test: 'src/dispatch/senders/batch-faults.test.ts',
@@ -231,7 +231,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'hours are an hour late',
-    file: 'src/dispatch/senders/upstream.ts',
+    file: 'src/servers/upstream.ts',
     find: 'hours.at(now).concurrency_max ?? concurrency_max',
     replace: 'hours.at(now - 3_600_000).concurrency_max ?? concurrency_max',
     seed: 7,
@@ -646,7 +646,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a reload changes no price of a batch API that stays',
-    file: 'src/dispatch/senders/upstream.ts',
+    file: 'src/servers/upstream.ts',
     find: '    this.#terms = terms\n    this.limit.setMax',
     replace: '    this.#terms = { ...terms, price: this.#terms.price ?? null }\n    this.limit.setMax',
     seed: 53,

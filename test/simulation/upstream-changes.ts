@@ -3,9 +3,9 @@
 // rest of a run.
 import type { Backend, BackendCall } from '../../src/backends/backend.ts'
 import type { Spill } from '../../src/dispatch/senders/routes.ts'
-import { ModelServer, type Upstream } from '../../src/dispatch/senders/upstream.ts'
 import { type HoursWindow, OpeningHours } from '../../src/domain/hours.ts'
 import type { Priority } from '../../src/jsonl/request-body.ts'
+import { ModelServer, type Upstream } from '../../src/servers/upstream.ts'
 import { type Answering, backendOf, UNREACHABLE } from './answering.ts'
 import { OWN_PRIORITY } from './input-lines.ts'
 import type { Machine } from './machine.ts'

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import type { RetryPolicy } from '../../src/dispatch/gates/retries.ts'
-import { ModelServer, type Upstream } from '../../src/dispatch/senders/upstream.ts'
+import { ModelServer, type Upstream } from '../../src/servers/upstream.ts'
 import { wakeParked } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'

@@ -12,9 +12,9 @@ import {
   isWithinProjection,
   NO_EARLIER,
 } from '../../results/record-line.ts'
+import type { EndedAttempt } from '../../servers/upstream.ts'
 import { answerOf } from '../../tables/answer-cells.ts'
 import type { LineTries, Run } from '../run.ts'
-import type { EndedAttempt } from '../senders/upstream.ts'
 import { ANSWERED, addAttempt } from './retries.ts'
 
 export interface Fault {

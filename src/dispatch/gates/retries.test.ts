@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { linesIn, lineWorld } from '../../../test/support/line-world.ts'
 import { queuedBatch } from '../../../test/support/queued-batch.ts'
+import { type Blame, type MissedResult, ModelServer } from '../../servers/upstream.ts'
 import { parkChunk, releaseChunk, storeLineTries, wakeParked } from '../../store/chunks.ts'
 import { requeueExpiredLeases } from '../../store/workers.ts'
 import { Run } from '../run.ts'
-import { type Blame, type MissedResult, ModelServer } from '../senders/upstream.ts'
 import { backoffMs, countMiss, isExhausted, noTries, type RetryPolicy, storedTries } from './retries.ts'
 
 const THROTTLED_MAX = 20

@@ -11,9 +11,9 @@ import { BoundedMap } from '../../domain/bounded-map.ts'
 import { Alarm, type Clock } from '../../domain/clock.ts'
 import { type WireError, wireError } from '../../domain/errors.ts'
 import type { AttemptRecord, LineAttempts } from '../../results/line-record.ts'
+import type { Blame, EndedAttempt, MissedResult, Upstream } from '../../servers/upstream.ts'
 import { RETRYING } from '../line-state.ts'
 import type { LineTries, Run, TryCount } from '../run.ts'
-import type { Blame, EndedAttempt, MissedResult, Upstream } from '../senders/upstream.ts'
 
 export type RetryPolicy = Config['retry']
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { BatchFaults } from './circuit.ts'
+import { BatchFaults } from '../../servers/circuit.ts'
 
 test('a batch is at fault once later lines of other batches were answered', () => {
   const faults = new BatchFaults()

@@ -4,10 +4,10 @@
 // slots. routes.ts decides where a line goes, and circuit.ts which lines are sent to a server whose circuit is open.
 import type { ServerLoad } from '../../backends/backend.ts'
 import { Alarm, type Clock } from '../../domain/clock.ts'
+import { ModelServer, type Upstream } from '../../servers/upstream.ts'
 import type { Run } from '../run.ts'
 import { type Entry, FairQueue } from './fair-queue.ts'
 import { chooseOrProbe, chooseServer, type Route } from './routes.ts'
-import { ModelServer, type Upstream } from './upstream.ts'
 
 /** The low-water mark, in lines: at least, and as a multiple of the servers' concurrency. */
 const LINES_AHEAD_MIN = 1000

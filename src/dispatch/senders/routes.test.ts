@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { BatchApi } from '../../backends/batch-api/batch-api.ts'
 import { OpeningHours } from '../../domain/hours.ts'
+import { type Call, ModelServer, type Upstream } from '../../servers/upstream.ts'
 import { BatchApiUpstream } from './batch-apis/batch-api-upstream.ts'
 import { chooseServer, Route, type RoutedLine, type Spill } from './routes.ts'
-import { type Call, ModelServer, type Upstream } from './upstream.ts'
 
 const SPILL: Spill = { whenDownMs: 1_000, whenAtRisk: true }
 const NEVER: Spill = { whenDownMs: null, whenAtRisk: false }

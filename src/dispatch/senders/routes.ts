@@ -5,7 +5,7 @@
 //
 // A line's tier also decides between model servers and the executor of remote batches. If a tier has both, model
 // servers get the lines that they can soon send, and batch APIs the rest.
-import { ModelServer, type Upstream } from './upstream.ts'
+import { ModelServer, type Upstream } from '../../servers/upstream.ts'
 
 export interface Spill {
   /** How long the lower tiers must have been down; null: however long they are, nothing spills over for that. */

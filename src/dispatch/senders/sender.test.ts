@@ -3,8 +3,8 @@ import { test } from 'node:test'
 import { ANSWER } from '../../../test/fakes/scripted-backend.ts'
 import { type EndedLine, lineWorld } from '../../../test/support/line-world.ts'
 import { RETRY } from '../../../test/support/queued-batch.ts'
+import { ModelServer } from '../../servers/upstream.ts'
 import { FINISHED, IN_FLIGHT, UNFUNDED } from '../line-state.ts'
-import { ModelServer } from './upstream.ts'
 
 test('lines are sent up to the concurrency of the upstream, and the next one when a line has ended', async () => {
   await using world = await lineWorld({ lines: 3, concurrency: 2 })

@@ -1,6 +1,6 @@
 // A batch API as the executor of remote batches sees it, which submits lines to it by the chunk.
 import type { BatchApi } from '../../../backends/batch-api/batch-api.ts'
-import { type Call, Upstream, type UpstreamOptions } from '../upstream.ts'
+import { type Call, Upstream, type UpstreamOptions } from '../../../servers/upstream.ts'
 
 /** How long it is kept that a batch API refused a batch for its size (ms). */
 const ROOM_MS = 3_600_000

@@ -5,13 +5,13 @@
 //
 // The project with the fewest lines at a batch API goes first there: a run is one call, but a thousand lines.
 import type { BlamedLine } from '../../../backends/batch-api/batch-api.ts'
+import type { Call, EndedAttempt, MissedResult } from '../../../servers/upstream.ts'
 import { batchesOfChunk, linesOf } from '../../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../../store/schema.ts'
 import { IllegalTransition, REMOTE, UNSUBMITTED } from '../../line-state.ts'
 import type { Lines } from '../../lines.ts'
 import type { Run } from '../../run.ts'
 import type { Turn } from '../../turn.ts'
-import type { Call, EndedAttempt, MissedResult } from '../upstream.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Collector, type CollectorOptions, throttledAgain } from './collect.ts'
 import { type CreationEnd, Creations, type CreationsOptions, remoteIdOf } from './creation.ts'

@@ -8,7 +8,7 @@
 //
 // Several workers of one upstream converge to equal shares: all try to grow equally often, and the worker with the
 // larger share loses more.
-import { recordOf } from '../../domain/json-record.ts'
+import { recordOf } from '../domain/json-record.ts'
 
 const START = 32
 /**

@@ -19,8 +19,8 @@
 // - A server is *up* if its last known response is a recent answer, misses of the line in question aside. A line that
 //   breaks a connection to a server that is up is at fault itself.
 
-import type { FailureReason } from '../../backends/failure-reason.ts'
-import { BoundedMap } from '../../domain/bounded-map.ts'
+import type { FailureReason } from '../backends/failure-reason.ts'
+import { BoundedMap } from '../domain/bounded-map.ts'
 
 const FAILURES_TO_OPEN = 8
 /** How long misses of a server that is gone last until they open it, however few lines they are of. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { trafficOf } from '../../../backends/openai/server-traffic.ts'
+import { trafficOf } from '../../backends/openai/server-traffic.ts'
 import { LiveServer } from './live-server.ts'
 
 test('a back-off is counted once, however long it lasts', async () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { seeded, sentAt, serveSlots } from '../../../test/fakes/slotted-server.ts'
+import { seeded, sentAt, serveSlots } from '../../test/fakes/slotted-server.ts'
 import { ConcurrencyLimit, type Sent } from './concurrency.ts'
 
 const MAX = 4096

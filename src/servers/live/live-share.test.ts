@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import LLAMACPP from '../../../../test/fixtures/llamacpp.json' with { type: 'json' }
-import type { ServerTraffic } from '../../../backends/backend.ts'
+import LLAMACPP from '../../../test/fixtures/llamacpp.json' with { type: 'json' }
+import type { ServerTraffic } from '../../backends/backend.ts'
 import { LiveShare } from './live-share.ts'
 
 const ALONE = { others: 0, workers: 1 }

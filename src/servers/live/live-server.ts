@@ -1,8 +1,8 @@
 // A model server with live traffic, which several upstreams of this worker may share: `LiveServer` counts their lines in
 // flight together, and bounds them by the live share; `LiveTraffic` reads the metrics of all of them.
-import type { Backend, ServerTraffic } from '../../../backends/backend.ts'
-import type { Clock } from '../../../domain/clock.ts'
-import type { WorkerReport } from '../../../store/workers.ts'
+import type { Backend, ServerTraffic } from '../../backends/backend.ts'
+import type { Clock } from '../../domain/clock.ts'
+import type { WorkerReport } from '../../store/workers.ts'
 import { LiveShare, type LiveTerms } from './live-share.ts'
 
 /** While nothing is to be sent, it is read this often, to know what is usual. */

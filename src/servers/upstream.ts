@@ -1,12 +1,12 @@
 // One upstream as the dispatcher sees it: name, tier, hours, price, concurrency limit and circuit breaker, and whether
 // the line or the server caused a failed attempt. Model servers answer single lines; dispatch/senders/batch-apis/batch-api-upstream.ts adds
 // what batch APIs need.
-import type { Backend, BackendResult, ServerOnDemand, ServerTraffic } from '../../backends/backend.ts'
-import type { EndpointPath } from '../../domain/endpoint.ts'
-import type { OpeningHours } from '../../domain/hours.ts'
-import type { Price } from '../../domain/money.ts'
-import type { OperatorFields, Priority } from '../../jsonl/request-body.ts'
-import type { RecordObserver } from '../../results/commit-queue.ts'
+import type { Backend, BackendResult, ServerOnDemand, ServerTraffic } from '../backends/backend.ts'
+import type { EndpointPath } from '../domain/endpoint.ts'
+import type { OpeningHours } from '../domain/hours.ts'
+import type { Price } from '../domain/money.ts'
+import type { OperatorFields, Priority } from '../jsonl/request-body.ts'
+import type { RecordObserver } from '../results/commit-queue.ts'
 import { Circuit, type Miss, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type ConcurrencyOptions, type Sent } from './concurrency.ts'
 import type { LiveServer } from './live/live-server.ts'

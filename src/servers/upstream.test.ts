@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { ServerTraffic } from '../../backends/backend.ts'
-import { OpeningHours } from '../../domain/hours.ts'
+import type { ServerTraffic } from '../backends/backend.ts'
+import { OpeningHours } from '../domain/hours.ts'
 import { type Call, ModelServer, type Upstream, type UpstreamTerms } from './upstream.ts'
 
 const backend = {

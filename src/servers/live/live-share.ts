@@ -10,8 +10,8 @@
 // The live share is what live requests leave of that bound. It shrinks at once and grows step by step, since a burst of
 // prompts delays live requests too. Several workers each adjust by equal parts of the room that they see. A server
 // without metrics is judged by the time that its answers take for each token.
-import type { ServerTraffic } from '../../../backends/backend.ts'
-import type { LiveConfig } from '../../../config/config.ts'
+import type { ServerTraffic } from '../../backends/backend.ts'
+import type { LiveConfig } from '../../config/config.ts'
 import { Changes, LiveLevel, Slots, type StepLine, StepModel } from './server-model.ts'
 
 export type LiveTerms = Pick<LiveConfig, 'waiting_max' | 'cache_max'>
