@@ -28,6 +28,8 @@ interface Input {
   read: (span: ChunkSpan) => Promise<{ bytes: Buffer; lines: readonly ChunkLine[] } | null>
   /** Stores the lines of a chunk. */
   write: (lines: Buffer, chunk: number) => Promise<SealedBlob>
+  /** The lines of a group, at least; set by tests. */
+  groupLinesMin?: number
 }
 
 /** The lines of a chunk that is being cut. */
@@ -48,6 +50,7 @@ export async function cutAlongBeginnings({
   sharing,
   read,
   write,
+  groupLinesMin = LINES_MIN,
   ...input
 }: Input): Promise<CutChunks | null> {
   const { prompt_bytes, shared_bytes, near_bytes, depth, isScattered } = sharing
@@ -56,7 +59,7 @@ export async function cutAlongBeginnings({
   const total = spans.reduce((sum, { line_count }) => sum + line_count, 0)
   const bytes = (spans.at(-1)?.byte_end ?? 0) - (spans[0]?.byte_start ?? 0)
   const parts = Math.ceil(Math.max(total / LINES_MAX, bytes / BYTES_MAX) / GROUPS_MAX)
-  const groups = Math.min(GROUPS_MAX, Math.ceil(total / parts / LINES_MIN))
+  const groups = Math.min(GROUPS_MAX, Math.ceil(total / parts / groupLinesMin))
   if (groups < 2) return null
   const spansPerStretch = Math.max(
     1,

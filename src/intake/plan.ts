@@ -46,6 +46,8 @@ interface PlanDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   models: ReadonlyMap<string, Model>
   plans: ReadonlyMap<string, Plan>
   rules: FinishRules
+  /** The lines of a group of chunks that are cut along beginnings, at least; set by tests. */
+  groupLinesMin?: number
   /** Called with a batch that failed because no line of it could run. */
   onEnded?: (batch: BatchRow) => void
   auditLog?: AuditLog | undefined
@@ -88,6 +90,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
           sharing,
           read,
           write: inputWriter(deps, task, batch),
+          ...(deps.groupLinesMin && { groupLinesMin: deps.groupLinesMin }),
         })
       : null
   const { spans, ...order } = cut

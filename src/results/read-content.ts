@@ -168,10 +168,16 @@ function readTogether(toRead: readonly { place: number; span: Span }[]): Reading
 // chunk is sent, the next is opened.
 
 /** A part of a blob, or parts of the blobs of several chunks by turns. */
-type Piece = { key: string; range: ByteRange } | { spans: Span[] }
+type Piece = { key: string; range: ByteRange } | { spans: Span[]; chunks: number }
+
+/** The limit of readers whose windows have a frame of each chunk: smaller windows read a frame several times. */
+const WIDE_MAX = 4
+let wide = 0
+
+export type Content = Pick<FileRow, 'id' | 'project_id' | 'content_blob' | 'batch_id' | 'part' | 'bytes'>
 
 /** The bytes of `range`, which lies within the file. Throws ContentDestroyed, ContentShort. */
-export async function* readContent(ports: Ports, file: FileRow, range: ByteRange): AsyncGenerator<Buffer> {
+export async function* readContent(ports: Ports, file: Content, range: ByteRange): AsyncGenerator<Buffer> {
   const pieces =
     file.content_blob === null ? resultPieces(ports, file, range) : [{ key: file.content_blob, range }]
   const open = new Set<AsyncGenerator<Buffer>>()
@@ -197,13 +203,22 @@ export async function* readContent(ports: Ports, file: FileRow, range: ByteRange
 }
 
 async function* readPiece({ db, sealed }: Ports, project_id: string, piece: Piece): AsyncGenerator<Buffer> {
-  if ('spans' in piece) return yield* readSpans(sealed, piece.spans)
+  if ('spans' in piece) {
+    const isWide = wide < WIDE_MAX
+    wide += Number(isWide)
+    const windowBytes = Math.max(WINDOW_BYTES, isWide ? piece.chunks * FRAME_BYTES : 0)
+    try {
+      return yield* readSpans(sealed, piece.spans, { windowBytes })
+    } finally {
+      wide -= Number(isWide)
+    }
+  }
   const blob = await readBlobRow(db, piece.key)
   if (!blob) throw new ContentDestroyed(piece.key)
   yield* streamSpan(sealed, { project_id, blob, range: piece.range })
 }
 
-async function* resultPieces(ports: Ports, file: FileRow, range: ByteRange): AsyncGenerator<Piece> {
+async function* resultPieces(ports: Ports, file: Content, range: ByteRange): AsyncGenerator<Piece> {
   const { batch_id, part } = file
   if (batch_id === null || part === null) return
   let offset = 0
@@ -212,7 +227,8 @@ async function* resultPieces(ports: Ports, file: FileRow, range: ByteRange): Asy
     const wanted = { start: Math.max(range.start - offset, 0), end: Math.min(range.end - offset, bytes) }
     const key = stretch[0][`${part}_blob`]
     if (wanted.start < wanted.end) {
-      if (stretch.length > 1) yield { spans: cutSpans(await linesInTurn(ports, stretch, part), wanted) }
+      if (stretch.length > 1)
+        yield { spans: cutSpans(await linesInTurn(ports, stretch, part), wanted), chunks: stretch.length }
       else if (key !== null) yield { key, range: wanted }
     }
     offset += bytes
@@ -266,7 +282,7 @@ class ContentDestroyed extends Error {
 
 /** Thrown for a damaged database: the chunks of the batch are shorter than its file. */
 class ContentShort extends Error {
-  constructor({ id, bytes }: FileRow, actualBytes: number) {
+  constructor({ id, bytes }: Content, actualBytes: number) {
     super(`the chunks of ${id} hold ${actualBytes} bytes, but the file has ${bytes}`)
     this.name = 'ContentShort'
   }

@@ -1,9 +1,11 @@
 // After every transaction it compares what is committed with what was before, and reports the invariants that the
 // transaction broke; and for each request that a server gets, whether it may be sent just now.
+
 import type { BackendResult } from '../../src/backends/backend.ts'
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import { canTransition, isTerminal } from '../../src/domain/batch.ts'
 import { endpointPaths } from '../../src/domain/endpoint.ts'
+import { lineNumbers } from '../../src/jsonl/chunk-lines.ts'
 import { findJournalled } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-content.ts'
 import { type Changed, type CommittedPart, CommittedState } from './committed-state.ts'
@@ -198,6 +200,12 @@ export class InvariantChecker {
     this.#tally.count('checked: transactions')
     const { steps, sessions, batches, chunks, parts } = this.#state.changes()
     if (steps.length === 0) return
+    for (const { kind, was, is } of steps) {
+      const numbers = kind === 'chunk' && was === null && is ? lineNumbers({ lines: is.numbers }) : null
+      if (kind !== 'chunk' || is === null || numbers === null) continue
+      this.#plans.cut(is.of, numbers)
+      this.#tally.count('world: chunk cut along beginnings')
+    }
     for (const why of this.#behaviour.transaction(steps)) this.#violate(`${machine}: ${why}`)
     for (const session of sessions) {
       this.#machineOf.set(session, machine)

@@ -734,4 +734,18 @@ export const MUTANTS: readonly Mutant[] = [
     replace: "if (scope === 'key') return null",
     seed: 1,
   },
+  {
+    bug: 'results of chunks cut along beginnings are not in the order of the input',
+    file: 'src/results/read-content.ts',
+    find: 'lines.sort((a, b) => a.line - b.line).flatMap',
+    replace: 'lines.flatMap',
+    seed: 22,
+  },
+  {
+    bug: 'lines of chunks cut along beginnings are numbered within the chunk of the file',
+    file: 'src/intake/cut-chunks.ts',
+    find: 'own.lines.push(line.line)',
+    replace: 'own.lines.push(next)',
+    seed: 22,
+  },
 ]

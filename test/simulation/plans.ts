@@ -19,7 +19,7 @@ export interface PlannedLine {
   model: string
   /** Whether lines that ask the same may share its answer. */
   isShared: boolean
-  /** The index of its chunk. */
+  /** The index of its chunk, which changes if chunks are cut along beginnings. */
   chunk: number
 }
 
@@ -101,6 +101,12 @@ export class Plans {
   /** As the state of chunks is kept by. */
   chunkKey({ name, chunk }: PlannedLine): string {
     return `${this.#byName.get(name.slice(0, name.indexOf('/')))?.id} ${chunk}`
+  }
+
+  /** A chunk was made of the lines with these numbers. */
+  cut(key: string, numbers: readonly number[]): void {
+    const [id = '', idx] = key.split(' ')
+    for (const number of numbers) this.batch(id)!.lines[number - 1]!.chunk = Number(idx)
   }
 
   linesOfChunk(key: string): readonly PlannedLine[] {

@@ -1,4 +1,6 @@
-// The result lines of a batch in the order of its files, and its audit records: chunk by chunk.
+// The result lines of a batch, read as its files are, and its audit records, chunk by chunk.
+import { buffer } from 'node:stream/consumers'
+import { readContent } from '../../src/results/read-content.ts'
 import { readBlobRow } from '../../src/store/blobs.ts'
 import { chunksOf } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
@@ -8,13 +10,20 @@ export async function resultLines(
   run: Pick<SimulatedRun, 'store' | 'sealed'>,
   batch: Pick<BatchRow, 'id'>,
 ): Promise<{ outputs: string[]; errors: string[] }> {
-  const outputs: string[] = []
-  const errors: string[] = []
+  const bytes = { output: 0, error: 0 }
+  let project_id = ''
   for await (const chunk of chunksOf(run.store.read, batch.id)) {
-    outputs.push(...(await lines(run, chunk.output_blob)))
-    errors.push(...(await lines(run, chunk.error_blob)))
+    project_id = chunk.project_id
+    bytes.output += chunk.output_bytes
+    bytes.error += chunk.error_bytes
   }
-  return { outputs, errors }
+  const read = async (part: 'output' | 'error'): Promise<string[]> => {
+    const file = { id: part, project_id, content_blob: null, batch_id: batch.id, part, bytes: bytes[part] }
+    const range = { start: 0, end: file.bytes }
+    const content = await buffer(readContent({ db: run.store.read, sealed: run.sealed }, file, range))
+    return String(content).split('\n').slice(0, -1)
+  }
+  return { outputs: await read('output'), errors: await read('error') }
 }
 
 export interface AuditRecord {

@@ -75,6 +75,9 @@ export const SEALING = { frame_bytes: 16 * 1024 }
 
 export const RULES = { file_retention_ms: () => SIM_PLAN.file_retention_ms }
 
+/** The lines of a group of chunks that are cut along beginnings: batches of a run have a few dozen lines. */
+export const GROUP_LINES_MIN = 6
+
 export interface SimulatedRun {
   store: Store
   sealed: SealedBlobs

@@ -13,7 +13,7 @@ import { finishTask } from '../../src/store/tasks.ts'
 import { Worker } from '../../src/worker/worker.ts'
 import { answerChecks } from '../fakes/answer-checks.ts'
 import type { Machine } from './machine.ts'
-import { RULES, SEALING, SIM_PLAN } from './run.ts'
+import { GROUP_LINES_MIN, RULES, SEALING, SIM_PLAN } from './run.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import type { MachineServers } from './servers.ts'
 
@@ -74,6 +74,7 @@ export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
   const configured = servers.of(machine, log, answers)
   const { models } = configured
   const plans = new Map([[SIM_PLAN.name, SIM_PLAN]])
+  const planned = { models, plans, rules: RULES, groupLinesMin: GROUP_LINES_MIN }
   const worker = new Worker({
     store,
     sealed,
@@ -105,7 +106,7 @@ export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
         fetchInput({ store, sealed, clock, plans, openBucket, file_bytes_max: 1e9 }, task, signal),
       announce: (task) => announceLines({ store, sealed, clock }, task),
       deliver: (task) => store.write(async (tx) => void (await finishTask(tx, task))),
-      plan: (task, signal) => planBatch({ store, sealed, clock, models, plans, rules: RULES }, task, signal),
+      plan: (task, signal) => planBatch({ store, sealed, clock, ...planned }, task, signal),
     },
     async maintenance() {
       await runMaintenance({ store, sealed, clock })

@@ -10,7 +10,7 @@ import {
 
 const READY: TracedChunk = {
   ...{ of: 'b 0', state: 'ready', epoch: 0, seq: 0, reservation_seq: 0, session: null },
-  ...{ counted: 0, cost_nanos: 0, lines: 2, remote_batches: 0, parked_reason: null },
+  ...{ counted: 0, cost_nanos: 0, lines: 2, numbers: null, remote_batches: 0, parked_reason: null },
 }
 const LEASED = { ...READY, state: 'leased', epoch: 1, session: 'w1' }
 const COUNTED = { ...LEASED, seq: 1, counted: 1 }

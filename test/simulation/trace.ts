@@ -17,6 +17,8 @@ export interface TracedChunk {
   counted: number
   cost_nanos: number
   lines: number
+  /** The numbers of its lines, encoded; null: they are consecutive. */
+  numbers: string | null
   remote_batches: number
   parked_reason: string | null
 }
@@ -96,6 +98,7 @@ const TRACED: readonly {
       counted: 'row.completed + row.failed',
       cost_nanos: 'row.cost_nanos',
       lines: 'row.line_count',
+      numbers: 'row.lines',
       remote_batches: 'row.remote_batches',
       parked_reason: 'row.parked_reason',
     },
@@ -348,6 +351,7 @@ const NO_CHUNK = {
   state: 'deleted',
   counted: 0,
   lines: 0,
+  numbers: null,
   session: null,
   remote_batches: 0,
   parked_reason: null,

@@ -37,6 +37,15 @@ const DAY_MS = 86_400_000
 /** Of runs in which more lines wait in one lane than a worker claims. */
 const CROWDED_CHANCE = 0.08
 const CROWD = { chunks: 3, lines: 450 }
+/** Of runs in which lines that begin alike are anywhere in files, whose chunks are then cut anew, and what the index says. */
+const SCATTERED_CHANCE = 0.25
+const SCATTERED = {
+  prompt_bytes: 100,
+  shared_bytes: 70,
+  near_bytes: 5,
+  depth: 256,
+  isScattered: true,
+} as const
 /** How long a batch gathers single requests. */
 const GATHER = { ms: 4_000, lines: 1_000 }
 const PLAIN = { dedupe: null, reask: null, commonShare: 0, hasPoison: false }
@@ -91,6 +100,7 @@ export class Workload {
   readonly #uploads: Upload[] = []
   /** Whether a lane has more lines than a worker claims. */
   readonly isCrowded: boolean
+  readonly #isScattered: boolean
 
   constructor({ run, seed, random, clock, changes, trace }: WorkloadOptions) {
     this.#run = run
@@ -103,6 +113,7 @@ export class Workload {
     const { store, checker } = run
     this.#store = { ...store, write: (change) => checker.observe('the API', () => store.write(change)) }
     this.isCrowded = this.#more.chance(CROWDED_CHANCE)
+    this.#isScattered = seededRandom(seed + 0xd2d).chance(SCATTERED_CHANCE)
     this.#singles = seededRandom(seed + 0x51e1)
     this.#unkept = seededRandom(seed + 0x0b1e)
     this.#singleLines = new InputLines(seed + 0x51e2, this.#singles)
@@ -284,7 +295,9 @@ export class Workload {
   /** Its file is there already, in small chunks. */
   async #addBatch(project_id: string): Promise<void> {
     const random = this.#random
-    const style = this.#inputs.style()
+    const drawn = this.#inputs.style()
+    // A line that the database refuses ends its whole chunk, which the plan task decides here.
+    const style = this.#isScattered ? { ...drawn, hasPoison: false } : drawn
     const chunks = Array.from({ length: random.int(1, 6) }, () => () => random.int(1, 12))
     const windowMs = (): number => (random.chance(0.25) ? random.int(500, 15_000) : DAY_MS)
     await this.#insert(project_id, style, chunks, windowMs)
@@ -308,6 +321,7 @@ export class Workload {
     const { name, traceparent } = plans.next
     const now = this.#clock.now()
     const index: FileIndex = { chunks: [], groups: [], unattributed: [] }
+    if (this.#isScattered) index.sharing = SCATTERED
     const input: Input = { texts: [], lines: [] }
     let byte_start = 0
     for (const [i, size] of chunks.entries()) {
