@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import { line as lineOf, TestService, type WireLine } from '../service.ts'
+import { line as lineOf, TestService, type WireBatch, type WireLine } from '../service.ts'
 import { isAlive, killIfThere, OffpeakProcess, until } from '../support/offpeak-process.ts'
 import { type Installed, installVllm } from './installed-engines.ts'
 import { refusedLines } from './refused-lines.ts'
@@ -46,6 +46,17 @@ function comparable(text: string): string {
     .replace(/"id":"[^"]*"/, '"id":""')
     .replace(/"created":\d+/, '"created":0')
     .replace(/,"cost_usd":[^,}]+/, '')
+}
+
+/** Every line has an answer, and the batch costs what its answers do. */
+async function assertBilledOnce(service: TestService, batch: WireBatch, tokens: number): Promise<void> {
+  const { total, completed } = batch.request_counts
+  assert.equal(completed, total)
+  const lines = await service.lines(batch.output_file_id)
+  assert.equal(new Set(lines.map(({ custom_id }) => custom_id)).size, total)
+  const nano = lines.reduce((sum, { response }) => sum + Math.round(response!.body.usage.cost_usd * 1e9), 0)
+  assert.equal(Math.round(batch.cost_usd * 1e9), nano)
+  assert.equal((batch.usage as { output_tokens: number }).output_tokens, tokens)
 }
 
 let installed: Installed | null = null
@@ -166,7 +177,20 @@ worker: {flush_interval: 20ms}`
     assert.equal(request_counts.completed, 12)
   })
 
-  test('a server that stops answering costs a batch no line', async () => {
+  test('a server that is killed in the middle of a batch, and started again, costs it no line, and none is billed twice', async () => {
+    await using service = await TestService.start(configFor(`concurrency_max: ${SLOTS}`))
+    const file = await service.upload(
+      Array.from({ length: 12 }, (_, i) => line(`l${i}`, `Count to ${i}.`, { ignore_eos: true })),
+    )
+    const { id } = await service.create(file.id)
+    await until(async () => (await service.get(id)).request_counts.completed > 0)
+    await vllm.stop()
+    await until(async () => (await waitingCode(service, id)) !== undefined)
+    await vllm.restart()
+    await assertBilledOnce(service, await service.ended(id), 12 * ANSWER_TOKENS)
+  })
+
+  test('a server that stops answering costs a batch no line, and none is billed twice', async () => {
     await using service = await TestService.start(configFor(`concurrency_max: ${SLOTS}, timeout: 20s`))
     const file = await service.upload(
       Array.from({ length: 8 }, (_, i) =>
@@ -181,8 +205,7 @@ worker: {flush_interval: 20ms}`
     } finally {
       vllm.signal('SIGCONT')
     }
-    const { request_counts } = await service.ended(id)
-    assert.deepEqual(request_counts, { total: 8, completed: 8, failed: 0 })
+    await assertBilledOnce(service, await service.ended(id), 8 * 12)
   })
 
   test('`run --engine vllm` answers a file though the engine is killed, and leaves no process', async () => {

@@ -8,27 +8,40 @@ import type { Installed } from './installed-engines.ts'
 
 export class VllmServer {
   readonly url: string
-  readonly #process: ChildProcess
+  readonly #spawn: () => ChildProcess
+  #process: ChildProcess
 
-  private constructor(url: string, process: ChildProcess) {
+  private constructor(url: string, spawn: () => ChildProcess) {
     this.url = url
-    this.#process = process
+    this.#spawn = spawn
+    this.#process = spawn()
   }
 
   /** Starts it with these options of `vllm serve`, and waits until it answers. */
   static async start({ server, model }: Installed, options: readonly string[]): Promise<VllmServer> {
     const port = await freePort()
     const args = ['serve', model, '--host', '127.0.0.1', '--port', String(port), ...options]
-    const process = spawn(server, args, { stdio: ['ignore', 'ignore', 'inherit'], detached: true })
-    const started = new VllmServer(`http://127.0.0.1:${port}`, process)
+    const started = new VllmServer(`http://127.0.0.1:${port}`, () =>
+      spawn(server, args, { stdio: ['ignore', 'ignore', 'inherit'], detached: true }),
+    )
+    await started.#answers()
+    return started
+  }
+
+  /** Starts it again on its port after it was stopped. */
+  async restart(): Promise<void> {
+    this.#process = this.#spawn()
+    await this.#answers()
+  }
+
+  async #answers(): Promise<void> {
     await until(async () => {
-      assert.equal(process.exitCode, null, 'vLLM runs')
-      return await fetch(`${started.url}/health`).then(
+      assert.equal(this.#process.exitCode, null, 'vLLM runs')
+      return await fetch(`${this.url}/health`).then(
         ({ ok }) => ok,
         () => false,
       )
     })
-    return started
   }
 
   async ask(body: object): Promise<Response> {
@@ -56,6 +69,7 @@ export class VllmServer {
     assert.ok(ok, 'VLLM_SERVER_DEV_MODE is set')
   }
 
+  /** Kills all of it. */
   async stop(): Promise<void> {
     const ended = once(this.#process, 'exit')
     killIfThere(-this.#process.pid!)
