@@ -78,7 +78,9 @@ export async function finishedLines(ports: ReadPorts, chunk: ChunkRow): Finished
   if (last?.commit === commit) return await last.lines
   const lines = inJournals(ports, chunk)
   known.set(name, { commit, lines })
-  lines.catch(() => known.delete(name))
+  // Lines whose journals cannot be read now are looked for again.
+  const isWhole = (all: readonly FinishedLine[]): boolean => all.length >= chunk.completed + chunk.failed
+  lines.then(isWhole, () => false).then((isKept) => isKept || known.delete(name))
   return await lines
 }
 
