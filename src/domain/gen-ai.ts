@@ -18,6 +18,7 @@ export function operationOf(endpoint: EndpointPath): string {
 
 /** `gen_ai.provider.name` by the end of a host's name. */
 const PROVIDERS: readonly (readonly [host: RegExp, provider: string])[] = [
+  [/\.openai\.com$/, 'openai'],
   [/\.openai\.azure\.com$/, 'azure.ai.openai'],
   [/\.services\.ai\.azure\.com$/, 'azure.ai.inference'],
   [/\.anthropic\.com$/, 'anthropic'],
