@@ -2,10 +2,11 @@
 // on starting a process and loading the whole service; the files of a group share both. Their folders lie in memory
 // where there is plenty: hundreds of services start on a new database. The processes that tests start load the service from
 // a cache of compiled modules, in half of the CPU time.
-import { existsSync, globSync, statfsSync } from 'node:fs'
+import { existsSync, globSync, statfsSync, writeSync } from 'node:fs'
 import { enableCompileCache, flushCompileCache } from 'node:module'
-import { test } from 'node:test'
+import { beforeEach, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { inspect } from 'node:util'
 
 const ROOT = new URL('../../', import.meta.url)
 
@@ -14,11 +15,21 @@ const COMPILED = fileURLToPath(new URL('node_modules/.cache/compiled/', ROOT))
 const MEMORY = '/dev/shm'
 const MEMORY_BYTES_MIN = 1024 ** 3
 
+/** Twice what a test may take: see `--test-timeout` in package.json. */
+const STUCK_MS = 120_000
+
 /** IDs of one process never go back in time: these tests read the time from IDs, so no other may come before them. */
 const TIMES_OF_IDS = ['src/audit/http-record.test.ts', 'src/http/routes/list-requests.test.ts']
 
 /** The name of each file in test/groups/, and its test files relative to the repository. */
 export const GROUPS = groups()
+
+/** A handle of libuv, as a diagnostic report lists it: also its process ID, endpoints or file, by its type. */
+interface LibuvHandle {
+  type: string
+  is_active: boolean
+  is_referenced: boolean
+}
 
 export type GroupName = keyof ReturnType<typeof groups>
 
@@ -30,11 +41,29 @@ export async function runGroup(name: GroupName): Promise<void> {
   }
   process.env.NODE_COMPILE_CACHE ??= COMPILED
   enableCompileCache(process.env.NODE_COMPILE_CACHE)
+  endIfStuck(name)
   const loaded = Promise.withResolvers<void>()
   test(`the files of the group "${name}" are loaded`, () => loaded.promise)
   for (const file of GROUPS[name]) await import(new URL(file, ROOT).href)
   flushCompileCache()
   loaded.resolve()
+}
+
+/** Ends the process with an error if no test has begun for long: clean-up that waits for ever has no time limit of its own,
+ * and a handle that is left open keeps the process after its last test. The error names both. */
+function endIfStuck(name: GroupName): void {
+  let last = 'none'
+  const stuck = setTimeout(() => {
+    const { libuv } = process.report.getReport() as unknown as { libuv: LibuvHandle[] }
+    const open = inspect(libuv.filter((handle) => handle.is_active && handle.is_referenced))
+    const after = `The group "${name}" has begun no test for ${STUCK_MS / 1000} s after "${last}".`
+    writeSync(process.stderr.fd, `${after} Open handles: ${open}\n`)
+    process.exit(1)
+  }, STUCK_MS).unref()
+  beforeEach((context) => {
+    last = context.name
+    stuck.refresh()
+  })
 }
 
 function groups() {
