@@ -13,7 +13,7 @@ const GOALS: Readonly<Record<number, readonly [cold: number, warm: number]>> = {
   1024: [0.7, 0.85],
   8192: [0.5, 0.6],
 }
-const HEAP_BYTES_MAX = 8 * 1024
+const HEAP_BYTES_MAX = 6_500
 
 const bytes = option('bytes', 1024)
 const lines = option('lines', 100_000)

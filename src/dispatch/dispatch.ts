@@ -189,8 +189,9 @@ export class Dispatch {
   }
 
   #settled({ run, fresh }: Extract<Recorded<Run>, { kind: 'settled' }>): void {
-    for (const position of run.isClosed ? [] : fresh.positions)
-      run.move(position, COMMITTED, 'its commit took effect')
+    const { positions } = fresh
+    for (let i = 0; i < positions.length && !run.isClosed; i++)
+      run.move(positions[i]!, COMMITTED, 'its commit took effect')
     this.#funds.committed(run, fresh)
   }
 

@@ -393,9 +393,9 @@ export class Run {
   /** The models of its unfinished lines. */
   get models(): ReadonlySet<string> {
     const models = new Set<string>()
-    for (const position of this.positions()) {
+    for (let position = 0; position < this.#lines.length; position++) {
       const { model } = this.#lines[position]!
-      if (model !== null) models.add(model)
+      if (model !== null && !this.isFinished(position)) models.add(model)
     }
     return models
   }

@@ -176,7 +176,9 @@ export class AnswerScanner {
   readonly #json = new JsonScanner()
   #wanted = wantedOf(DEFAULT_ENDPOINT)
   readonly #content: Span = { start: 0, end: 0 }
-  readonly #indexes = new Set<number>()
+  /** The last list had every index below this one; `#indexes_beside` has the others that it had. */
+  #index_next = 0
+  readonly #indexes_beside = new Set<number>()
   #isIndexRepeated = false
   #index_max = -1
   #generated_bytes = 0
@@ -248,9 +250,13 @@ export class AnswerScanner {
       this.isWrongForm = json.fault ? hasNaN : isVectors
       return null
     }
-    const none: CostPlace = { start: brace, end: brace, kind: 'usage_member', comma: !isEmpty }
     const usage = this.#usage()
-    const usage_place = this.#usage_place ?? none
+    const usage_place: CostPlace = this.#usage_place ?? {
+      start: brace,
+      end: brace,
+      kind: 'usage_member',
+      comma: !isEmpty,
+    }
     const isUsageRejected = this.#reported && (usage === null || !this.#stands(usage))
     return {
       usage,
@@ -264,7 +270,7 @@ export class AnswerScanner {
       generated_bytes: this.#generated_bytes,
       stop_reason,
       service_tier: this.#service_tier,
-      cost: usage === null || isUsageRejected ? usage_place : (this.#cost ?? none),
+      cost: usage === null || isUsageRejected ? usage_place : (this.#cost ?? usage_place),
       usage_place,
     }
   }
@@ -285,7 +291,9 @@ export class AnswerScanner {
       if (output !== null) this.#generated_bytes = this.#contentBytesSince(start, kind)
       return kind === 'null' ? `the answer has no ${shape.list}` : null
     }
-    this.#indexes.clear()
+    this.#index_next = 0
+    // Clearing an empty set takes memory as well.
+    if (this.#indexes_beside.size > 0) this.#indexes_beside.clear()
     this.#index_max = -1
     this.#isIndexRepeated = false
     const isList = json.kind() === 'array'
@@ -336,8 +344,9 @@ export class AnswerScanner {
     }
     if (fault !== null || finishFault !== null) return fault ?? finishFault
     if (index === null) return null
-    if (this.#indexes.has(index)) this.#isIndexRepeated = true
-    this.#indexes.add(index)
+    if (index < this.#index_next || this.#indexes_beside.has(index)) this.#isIndexRepeated = true
+    else if (index === this.#index_next) this.#index_next++
+    else this.#indexes_beside.add(index)
     this.#index_max = Math.max(this.#index_max, index)
     return null
   }

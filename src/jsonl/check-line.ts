@@ -76,13 +76,18 @@ function rejectForeign({ name, role }: Field, { portable }: Endpoint): WireError
 
 /** Rejects a body that has none of the endpoint's sets of required fields. */
 function checkRequired({ endpoint, fields }: BodyFacts): WireError | null {
-  const isGiven = (name: string): boolean => (fields.get(name)?.kind ?? null) !== null
   const sets = endpoint.required
-  if (sets.some((names) => names.every(isGiven))) return null
+  for (const names of sets) if (hasAll(fields, names)) return null
+  const isGiven = (name: string): boolean => hasAll(fields, [name])
   // A set of required fields counts as the intended one if any of its fields is given.
   const meant = sets.find((names) => names.some(isGiven)) ?? sets[0] ?? []
   const missing = meant.find((name) => !isGiven(name)) ?? ''
   return refuse(missing, `\`${missing}\` is missing.`)
+}
+
+function hasAll(fields: BodyFacts['fields'], names: readonly string[]): boolean {
+  for (const name of names) if ((fields.get(name)?.kind ?? null) === null) return false
+  return true
 }
 
 function checkFields(body: BodyFacts): WireError | null {

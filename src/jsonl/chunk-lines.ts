@@ -189,9 +189,9 @@ function chunkLine(
 ): ChunkLine {
   const { body, bytes } = scanned
   const model = body.model === null ? undefined : models.get(body.model)
-  const once = model ? projectTokens(scanned, model) : { input_tokens: 0, output_tokens_max: 0 }
-  const all = projectLines(once, model, defaults.reask, 1, promptReach(body))
   const prompt = promptOf(body)
+  const once = model ? projectTokens(scanned, model, prompt) : { input_tokens: 0, output_tokens_max: 0 }
+  const all = projectLines(once, model, defaults.reask, 1, promptReach(body, prompt))
   const own = scanned.metadata
   const entity = entityOf(own, defaults.metadata, defaults.header_entity)
   return {
@@ -207,14 +207,14 @@ function chunkLine(
     replaced: replacedValues(body),
     prompt: { start: body.prompt.start, end: body.prompt.end },
     endpoint: scanned.url,
-    input_tokens: model ? projectPrompt(body, model) : 0,
+    input_tokens: model ? projectPrompt(prompt, model) : 0,
     input_tokens_max: all.tokens.input_tokens,
     output_tokens_max: once.output_tokens_max,
     prompt_bytes: prompt.exact_tokens > 0 || body.unseen ? null : prompt.bytes,
     isRepeatable: isRepeatable(body),
     inputs: prompt.inputs,
     choices: choicesOf(body),
-    entries: entriesOf(body),
+    entries: entriesOf(body, prompt),
     projected: all.spend,
     fault: checkLine(scanned, models, defaults.endpoint),
   }

@@ -229,8 +229,8 @@ export class BodyFacts {
     this.model = null
     this.model_spans = NO_SPANS
     this.messages.reset()
-    for (const field of this.#set.found) field.reset()
-    this.#set.found.length = 0
+    // `length = 0` would free the array's memory, for which the next line allocates anew.
+    while (this.#set.found.length > 0) this.#set.found.pop()!.reset()
     this.hasOtherTools = false
     this.encoding = null
     this.streams = null

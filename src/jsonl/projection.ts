@@ -52,18 +52,16 @@ const MEDIA_PART_TOKENS = 1000
 const TOKENS_MAX = 2 ** 31
 
 /** The most tokens that one line may use. Without a limit of the line or the model, output tokens count as none. */
-export function projectTokens(line: InputLine, model: Model): ProjectedTokens {
-  const { body } = line
+export function projectTokens({ body }: InputLine, model: Model, prompt = promptOf(body)): ProjectedTokens {
   const output = outputTokensGiven(body) ?? model.max_output_tokens ?? 0
   return {
-    input_tokens: body.unseen ? windowOf(model.context_window) : projectPrompt(body, model),
+    input_tokens: body.unseen ? windowOf(model.context_window) : projectPrompt(prompt, model),
     output_tokens_max: atMost(output * choicesOf(body)),
   }
 }
 
 /** Estimated tokens of the part of the prompt that the body contains. */
-export function projectPrompt(body: BodyFacts, model: Model): number {
-  const prompt = promptOf(body)
+export function projectPrompt(prompt: Prompt, model: Model): number {
   return projectedInput(estimateInput(prompt), prompt.exact_tokens, model)
 }
 
@@ -83,13 +81,13 @@ export function emptySums(model: string | null, entity: string | null): TokenSum
 /** Adds one line to the sums of its group. */
 export function addLine(group: TokenSums, body: BodyFacts): void {
   const output = outputTokensGiven(body)
-  const reach = promptReach(body)
+  const prompt = promptOf(body)
+  const reach = promptReach(body, prompt)
   const sums = reach > LONG_TOKENS_MIN ? longerSums(group, reach) : group
   sums.reach = Math.max(sums.reach ?? 0, reach)
   sums.lines++
   if (body.unseen) sums.unseen_lines = (sums.unseen_lines ?? 0) + 1
   else {
-    const prompt = promptOf(body)
     sums.exact_tokens = atMost((sums.exact_tokens ?? 0) + prompt.exact_tokens)
     sums.input_tokens = atMost(sums.input_tokens + estimateInput(prompt))
   }
@@ -109,10 +107,9 @@ function longerSums(group: TokenSums, reach: number): TokenSums {
 }
 
 /** An upper bound of a prompt's tokens, in any tokenizer and with any chat template (prompt-bound.ts). */
-export function promptReach(body: BodyFacts): number {
+export function promptReach(body: BodyFacts, { bytes, inputs }: Prompt): number {
   const { endpoint, found, messages, span, unseen } = body
   if (unseen) return COUNT_MAX
-  const { bytes, inputs } = promptOf(body)
   let reach = Math.max(bytes, span.end - span.start) + endpoint.templateTokensMax * inputs
   reach += messages.media_parts * IMAGE_TOKENS
   for (const { name, texts, start, end } of found) {
@@ -273,10 +270,8 @@ export function choicesOf(body: BodyFacts): number {
 }
 
 /** The number of entries that the request asks of the answer; null where it does not say. */
-export function entriesOf(body: BodyFacts): number | null {
-  const { endpoint, fields } = body
+export function entriesOf({ endpoint, fields }: BodyFacts, { inputs }: Prompt): number | null {
   if (endpoint.answer.entry === null) return null
-  const { inputs } = promptOf(body)
   if (endpoint.usage.output !== null)
     return atMost(asked(fields.get('n')) * (endpoint.choicesPerText ? inputs : 1))
   // A rerank with `top_n` returns only its best documents.

@@ -256,8 +256,12 @@ class HistogramCell {
   observe(value: number): void {
     this.sum += value
     this.count++
-    const bucket = this.#bounds.findIndex((bound) => value <= bound)
-    if (bucket !== -1) this.counts[bucket]!++
+    const bounds = this.#bounds
+    for (let bucket = 0; bucket < bounds.length; bucket++) {
+      if (value > bounds[bucket]!) continue
+      this.counts[bucket]!++
+      return
+    }
   }
 }
 

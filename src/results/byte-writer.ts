@@ -71,9 +71,7 @@ export class ByteWriter {
       this.ascii(String(value))
       return
     }
-    let digits = 1
-    for (let power = 10; power <= value; power *= 10) digits++
-    this.#digits(value, digits, 10)
+    this.#digits(value, digitsOf(value), 10)
   }
 
   /** Writes the last `digits` digits of a whole number. */
@@ -87,4 +85,11 @@ export class ByteWriter {
     }
     this.at += digits
   }
+}
+
+/** The number of decimal digits of a whole number that is not negative. */
+export function digitsOf(value: number): number {
+  let digits = 1
+  for (let power = 10; power <= value; power *= 10) digits++
+  return digits
 }

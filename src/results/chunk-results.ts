@@ -10,7 +10,7 @@ import { addSpend, type Spend } from '../domain/money.ts'
 import { type EndedLine, Tallies } from '../ledger/tally.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import { ByteWriter } from './byte-writer.ts'
-import { entryHead, JOURNAL_OWNER, type Journalled } from './journal.ts'
+import { entryHeadBytes, JOURNAL_OWNER, type Journalled, writeEntryHead } from './journal.ts'
 import type { LineSizes } from './line-index.ts'
 import { type Bytes, bytesIn } from './read-content.ts'
 import type { ChunkTrace } from './traces.ts'
@@ -190,7 +190,7 @@ export class ChunkResults {
     const { out } = this
     if (out.bytes.length - out.at < bytesMax + HEAD_BYTES_MAX) this.#addSlab(bytesMax + HEAD_BYTES_MAX)
     this.#entryStart = out.at
-    out.ascii(entryHead(this.#numbers[position]!.line, part))
+    writeEntryHead(out, this.#numbers[position]!.line, part)
     this.#resultStart = out.at
   }
 
@@ -263,7 +263,7 @@ export class ChunkResults {
 
   #headBytes(position: number): number {
     const { line } = this.#numbers[position]!
-    return entryHead(line, this.isError(position) ? 'error' : 'output').length
+    return entryHeadBytes(line, this.isError(position) ? 'error' : 'output')
   }
 
   /** Returns lines that could not be committed; the next commit counts them. */

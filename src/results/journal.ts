@@ -6,6 +6,7 @@ import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { listJournalParts } from '../store/chunks.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
+import { type ByteWriter, digitsOf } from './byte-writer.ts'
 import { type FinishedLine, readLineIndex, type Span } from './line-index.ts'
 import type { Ports } from './read-content.ts'
 
@@ -33,7 +34,7 @@ export async function findJournalled(sealed: SealedBlobs, { part, blob: row }: P
   }
   const all = (await readLineIndex(sealed, JOURNAL_OWNER, blob)).map((sizes) => {
     const { line, part, resultBytes, auditBytes } = sizes
-    at += entryHead(line, part).length
+    at += entryHeadBytes(line, part)
     return { line, part, result: next(resultBytes), audit: next(auditBytes) }
   })
   return all.filter(
@@ -41,9 +42,16 @@ export async function findJournalled(sealed: SealedBlobs, { part, blob: row }: P
   )
 }
 
-/** The first row of an entry; ASCII. */
-export function entryHead(line: number, part: 'output' | 'error'): string {
-  return `${line} ${part}\n`
+/** Writes the first row of an entry. */
+export function writeEntryHead(out: ByteWriter, line: number, part: FinishedLine['part']): void {
+  out.count(line)
+  out.ascii(' ')
+  out.ascii(part)
+  out.ascii('\n')
+}
+
+export function entryHeadBytes(line: number, part: FinishedLine['part']): number {
+  return digitsOf(line) + ' '.length + part.length + '\n'.length
 }
 
 // The journals of one chunk: the places of its finished lines, and the parts that cannot be used.

@@ -33,6 +33,7 @@ const CHUNK_LINE_BYTES_MAX = 4 * 1024
 /** The longest quote from a server's answer in an error, in characters, after secrets are removed. */
 const QUOTED_LENGTH_MAX = 40
 const NOTHING = Buffer.alloc(0)
+const NO_HEADERS: Readonly<Record<string, string>> = {}
 const CR = 0x0d
 const LF = 0x0a
 const SPACE = 0x20
@@ -60,7 +61,7 @@ export class ResponseReader {
   #status = 0
   #keepsAlive = true
   #keepAliveS: number | null = null
-  #headers: Record<string, string> = {}
+  #headers = NO_HEADERS
 
   /** `bytes_max`: the largest body that is accepted. `redact`: removes secrets from text that errors quote. */
   constructor(bytes_max: number, redact = (text: string): string => text) {
@@ -205,7 +206,7 @@ export class ResponseReader {
     if (this.#status === 101) throw new ResponseError('the server changed to another protocol, unasked')
     this.#keepsAlive = head.charCodeAt(MINOR_VERSION_AT) === ONE
     this.#keepAliveS = null
-    this.#headers = {}
+    this.#headers = NO_HEADERS
     let content_length: string | null = null
     let transfer_encoding: string | null = null
     let options = ''
@@ -220,7 +221,7 @@ export class ResponseReader {
         !isNameEnd(head.charCodeAt(colon - 1))
       )
         throw this.#notHttp(head.slice(at, lineEnd))
-      if (!mayMatter(head.charCodeAt(at))) continue
+      if (!mayMatter(head.charCodeAt(at), colon - at)) continue
       const name = head.slice(at, colon).toLowerCase()
       let valueStart = colon + 1
       while (head.charCodeAt(valueStart) === SPACE) valueStart++
@@ -236,7 +237,7 @@ export class ResponseReader {
         transfer_encoding = transfer_encoding === null ? coding : `${transfer_encoding}, ${coding}`
       } else if (name === 'connection') options += `,${value.toLowerCase()}`
       else if (name === 'keep-alive') this.#keepAliveS = timeoutOf(value)
-      else if (KEPT_HEADERS.has(name)) this.#headers[name] = value
+      else if (KEPT_HEADERS.has(name)) this.#headers = { ...this.#headers, [name]: value }
     }
     if (options !== '') this.#readConnection(options.split(','))
     this.#frame(content_length, transfer_encoding)
@@ -351,12 +352,14 @@ function isNameEnd(c: number): boolean {
   return c > 0x20 && c !== 0x3a && c < 0x7f
 }
 
-/** The first letters of the headers in FRAMING_HEADERS and KEPT_HEADERS. */
-const INITIALS = new Set([...FRAMING_HEADERS, ...KEPT_HEADERS].map((name) => name.charCodeAt(0)))
+/** A bit for each first letter of the headers in FRAMING_HEADERS and KEPT_HEADERS, by the length of the name. */
+const INITIALS: number[] = []
+for (const name of [...FRAMING_HEADERS, ...KEPT_HEADERS])
+  INITIALS[name.length] = (INITIALS[name.length] ?? 0) | (1 << (name.charCodeAt(0) & 0x1f))
 
-/** Whether a header whose name begins with this letter may be needed; other headers are skipped. */
-function mayMatter(first: number): boolean {
-  return INITIALS.has(first | 0x20)
+/** Whether a header whose name has this first letter and this length may be needed; other headers are skipped. */
+function mayMatter(first: number, length: number): boolean {
+  return ((INITIALS[length] ?? 0) & (1 << (first & 0x1f))) !== 0
 }
 
 function isBlank(c: number): boolean {

@@ -142,8 +142,7 @@ export class FairQueue {
 
   /** The next line for a server, of which `peers` are the replicas, itself included. */
   next(server: Replica | null = null, peers: readonly Replica[] = []): Entry | null {
-    const atRisk = this.#isTurnOfAtRisk()
-    return this.#first(server, peers, () => (atRisk ? this.#beforeAtRisk() : null) ?? this.#roundRobinBatch())
+    return this.#first(server, peers, this.#isTurnOfAtRisk() ? this.#atRiskOrInTurn : this.#inTurn)
   }
 
   /** The next line, if it goes before a line of this run that was sent before: at risk, or due earlier in its entity. */
@@ -216,11 +215,14 @@ export class FairQueue {
     if (entity.batches.length === 0) this.#tidy()
   }
 
-  #roundRobinBatch(): Waiting | null {
+  // Made once: a closure takes memory for every line.
+  readonly #inTurn = (): Waiting | null => {
     const entity = this.#projects.next()?.entities.next()
     const lines = entity?.batches[0]
     return entity && lines ? { entity, lines } : null
   }
+
+  readonly #atRiskOrInTurn = (): Waiting | null => this.#beforeAtRisk() ?? this.#inTurn()
 
   #atRiskBatch(): Waiting | null {
     let first: Waiting | null = null
