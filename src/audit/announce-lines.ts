@@ -19,29 +19,28 @@ export async function announceLines(
 ): Promise<void> {
   const batch = await readRow(store.read, 'batches', { id: task.subject })
   const ports = { db: store.read, sealed, now: clock.now() }
-  let announced = 0
-  for await (const chunk of chunksOf(store.read, task.subject, { begun: true })) {
+  const unannounced = { unannounced: true }
+  for await (const chunk of chunksOf(store.read, task.subject, unannounced)) {
+    if (!batch) break
     const before: number[] = JSON.parse(chunk.announced_lines ?? '[]')
-    announced += before.length
-    if (!batch || before.length === chunk.completed + chunk.failed) continue
     const ends = await endsIn(ports, batch, chunk, new Set(before))
-    announced += ends.length
-    const announced_lines = JSON.stringify([...before, ...ends.map(({ line }) => line)])
+    const lines = [...before, ...ends.map(({ line }) => line)]
+    const announced = { announced_lines: JSON.stringify(lines), announced: lines.length }
     const { batch_id, idx } = chunk
     await store.write(async (tx) => {
       // The lease of the task holds as long as its row has the epoch.
       if (!(await lockRow(tx, 'tasks', { id: task.id, epoch: task.epoch, state: 'leased' }))) return
       await recordLineEnds(tx, batch, ends, clock.now())
-      await updateRows(tx, 'chunks', { batch_id, idx }).set({ announced_lines }).execute()
+      await updateRows(tx, 'chunks', { batch_id, idx }).set(announced).execute()
     })
   }
   await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return
     // A commit that finds the task running does not queue it: the lock makes such a commit be seen here, or see the task gone.
-    const now = await lockRow(tx, 'batches', { id: task.subject })
     const { kind, subject, project_id } = task
-    if (now && now.completed + now.failed > announced)
-      await insertTask(tx, { kind, subject, project_id, run_at: clock.now() }, clock.now())
+    await lockRow(tx, 'batches', { id: subject })
+    const { done: areAll } = await chunksOf(tx, subject, unannounced).next()
+    if (!areAll) await insertTask(tx, { kind, subject, project_id, run_at: clock.now() }, clock.now())
   })
 }
 

@@ -289,17 +289,29 @@ export async function firstUnsealed(db: Reader, batch_id: string): Promise<Chunk
 /** Rows of chunks that are read at a time. */
 const ROWS_PER_READ = 200
 
+interface ChunkChoice {
+  from_line?: number | undefined
+  begun?: boolean
+  unannounced?: boolean
+}
+
 /**
  * The chunks of a batch in the order of its lines, from the chunk that begins with `from_line`; with `begun`, only
- * chunks with finished lines. Their `idx` counts them in the order of claims.
+ * chunks with finished lines, with `unannounced`, with finished lines of which no event is recorded. Their `idx` counts
+ * them in the order of claims.
  */
 export async function* chunksOf(
   db: Reader,
   batch_id: string,
-  { from_line = 0, begun = false }: { from_line?: number | undefined; begun?: boolean } = {},
+  { from_line = 0, begun = false, unannounced = false }: ChunkChoice = {},
 ): AsyncGenerator<ChunkRow, void, undefined> {
   const chunks = selectRows(db, 'chunks', { batch_id }).selectAll().orderBy('first_line').limit(ROWS_PER_READ)
-  const some = begun ? chunks.where((eb) => eb(eb('completed', '+', eb.ref('failed')), '>', 0)) : chunks
+  const some =
+    begun || unannounced
+      ? chunks.where((eb) =>
+          eb(eb('completed', '+', eb.ref('failed')), '>', unannounced ? eb.ref('announced') : 0),
+        )
+      : chunks
   for await (const rows of pagesOf<ChunkRow>(ROWS_PER_READ, (last) =>
     some.where('first_line', '>=', last ? last.first_line + 1 : from_line).execute(),
   ))
@@ -310,7 +322,7 @@ export async function* chunksOf(
 export async function* stretchesOf(
   db: Reader,
   batch_id: string,
-  which?: Parameters<typeof chunksOf>[2],
+  which?: ChunkChoice,
 ): AsyncGenerator<[ChunkRow, ...ChunkRow[]], void, undefined> {
   let stretch: [ChunkRow, ...ChunkRow[]] | null = null
   for await (const chunk of chunksOf(db, batch_id, which)) {

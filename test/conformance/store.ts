@@ -705,6 +705,13 @@ export function storeConformance(
         (await Array.fromAsync(chunksOf(store.read, batch.id, { from_line }))).map(({ idx }) => idx)
       assert.deepEqual(await read(), [0, 2, 1, 3])
       assert.deepEqual(await read(2001), [1, 3])
+      const ended = { batch_id: batch.id, idx: 2 }
+      await store.write((tx) => updateRows(tx, 'chunks', ended).set({ completed: 3, failed: 1 }).execute())
+      const unannounced = async () =>
+        (await Array.fromAsync(chunksOf(store.read, batch.id, { unannounced: true }))).map(({ idx }) => idx)
+      assert.deepEqual(await unannounced(), [2])
+      await store.write((tx) => updateRows(tx, 'chunks', ended).set({ announced: 4 }).execute())
+      assert.deepEqual(await unannounced(), [])
       assert.equal((await readChunkOfLine(store.read, batch.id, 2000))?.idx, 2)
       assert.equal((await firstUnsealed(store.read, batch.id))?.first_line, 1)
     })
