@@ -12,7 +12,7 @@ import {
 import { makeFolder } from '../blobs/folders.ts'
 import type { Config, ServerUpstream } from '../config/config.ts'
 import { listingUpstreams, withServedModels } from '../config/upstream-models.ts'
-import type { Clock } from '../domain/clock.ts'
+import { type Clock, every } from '../domain/clock.ts'
 import { isRecord } from '../domain/json-record.ts'
 import type { Log } from '../domain/log.ts'
 import { secretsOf } from './upstreams.ts'
@@ -29,7 +29,7 @@ export class ServedListings {
   readonly #file: string
   readonly #listings: Map<string, readonly ListedModel[]>
   readonly #clock: Clock
-  #cancel: (() => void) | null = null
+  #end: (() => Promise<void>) | null = null
 
   constructor(data_dir: string, clock: Clock) {
     this.#clock = clock
@@ -54,18 +54,17 @@ export class ServedListings {
 
   /** Asks the servers regularly until `stop`; reads `config` before, and calls `onAnswered` after each time. */
   watch(config: () => Config, onAnswered: () => void): void {
+    let waitMs = ASK_AGAIN_MS
     const look = async (): Promise<void> => {
-      const missing = await this.#ask(config(), TIMEOUT_MS)
-      if (this.#cancel === null) return
-      onAnswered()
-      this.#cancel = this.#clock.after(missing ? ASK_AGAIN_MS : ASK_EVERY_MS, () => void look())
+      waitMs = (await this.#ask(config(), TIMEOUT_MS)) ? ASK_AGAIN_MS : ASK_EVERY_MS
+      if (this.#end !== null) onAnswered()
     }
-    this.#cancel = this.#clock.after(ASK_AGAIN_MS, () => void look())
+    this.#end = every(this.#clock, () => waitMs, look)
   }
 
   stop(): void {
-    this.#cancel?.()
-    this.#cancel = null
+    void this.#end?.()
+    this.#end = null
   }
 
   /** Asks all servers; returns whether a server has never answered. */

@@ -45,10 +45,10 @@ export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
 }
 
 /**
- * Calls `look` again and again: first after `ms`, then `ms` after each call has ended, until one returns false. `look` does
- * not throw. The returned function ends the calls, and resolves when none is in progress.
+ * Calls `look` again and again: first after `ms`, then `ms` after each call has ended, until one returns false; a function is
+ * asked for `ms` each time. `look` does not throw. The returned function ends the calls, and resolves when none is in progress.
  */
-export function every(clock: Clock, ms: number, look: () => unknown): () => Promise<void> {
+export function every(clock: Clock, ms: number | (() => number), look: () => unknown): () => Promise<void> {
   let hasEnded = false
   let running = Promise.resolve()
   let cancel = (): void => {}
@@ -56,7 +56,7 @@ export function every(clock: Clock, ms: number, look: () => unknown): () => Prom
     if ((await look()) !== false && !hasEnded) arm()
   }
   const arm = (): void => {
-    cancel = clock.after(ms, () => {
+    cancel = clock.after(typeof ms === 'number' ? ms : ms(), () => {
       running = run()
     })
   }

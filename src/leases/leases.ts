@@ -1,5 +1,6 @@
 // A worker's session, and the chunks and tasks that it claims under it. The session is opened at start and renewed by
 // heartbeats; a worker that could not renew it in time has lost all its leases and opens a new one.
+import { every } from '../domain/clock.ts'
 import { Slots } from '../domain/project-queue.ts'
 import { type Fenced, releaseChunk } from '../store/chunks.ts'
 import type { ChunkRow, SessionRole, TaskRow } from '../store/schema.ts'
@@ -38,8 +39,7 @@ interface SessionOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
 export class Session {
   readonly #options: SessionOptions
   #id: string | null = null
-  #cancel: (() => void) | null = null
-  #renewing: Promise<void> | null = null
+  #endRenewals = async (): Promise<void> => {}
   #closed = false
   /** When the last successful renewal was requested, by either clock. */
   #renewedAt: Moment = { wall: 0, steady: 0 }
@@ -73,28 +73,20 @@ export class Session {
     const { store, clock, leaseMs, role } = this.#options
     this.#renewedAt = this.#now()
     this.#id = await store.write((tx) => openSession(tx, leaseMs, clock.now(), role))
-    this.#schedule()
+    const renewMs = Math.min(leaseMs / RENEWALS_PER_LEASE, RENEW_MS_MAX)
+    this.#endRenewals = every(clock, renewMs, () => this.#renew())
   }
 
   /** Requeues everything that is still leased, after `handOver`, in one transaction. */
   async close(handOver?: (tx: Writer) => Promise<void>): Promise<void> {
     this.#closed = true
-    this.#cancel?.()
     // A renewal may be opening another session.
-    await this.#renewing
+    await this.#endRenewals()
     const id = this.#id
     if (id === null) return
     await this.#options.store.write(async (tx) => {
       await handOver?.(tx)
       await closeSession(tx, id)
-    })
-  }
-
-  #schedule(): void {
-    const { clock, leaseMs } = this.#options
-    if (this.#closed) return
-    this.#cancel = clock.after(Math.min(leaseMs / RENEWALS_PER_LEASE, RENEW_MS_MAX), () => {
-      this.#renewing = this.#renew()
     })
   }
 
@@ -118,7 +110,6 @@ export class Session {
     } catch (error) {
       log.error({ err: error, worker: id }, 'the lease could not be renewed')
     }
-    this.#schedule()
   }
 }
 

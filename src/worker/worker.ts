@@ -9,6 +9,7 @@ import type { Lane } from '../dispatch/senders/lane.ts'
 import type { Spill } from '../dispatch/senders/routes.ts'
 import { type Change, Turn, type TurnEnd } from '../dispatch/turn.ts'
 import type { AuditLog } from '../domain/audit-log.ts'
+import { every } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import { Leases, Session } from '../leases/leases.ts'
@@ -81,7 +82,7 @@ export class Worker {
   readonly #claimer: Claimer
   readonly #endingBatches: EndingBatches
   readonly #tasks: TaskRunner
-  readonly #loops: (() => void)[] = []
+  readonly #loops: (() => unknown)[] = []
   #stopping = false
   #ended: Promise<void> | null = null
   #onDrained: (() => void) | null = null
@@ -257,17 +258,12 @@ export class Worker {
 
   #loop(everyMs: number, work: () => Promise<void>, firstMs = everyMs): void {
     const { clock, random } = this.#options
-    const slot = this.#loops.length
-    const arm = (waitMs: number): void => {
-      this.#loops[slot] = clock.after(waitMs * (0.75 + random() / 2), () => {
-        work()
-          .catch((error: unknown) => this.#tryAgain(error))
-          .finally(() => {
-            if (!this.#stopping) arm(everyMs)
-          })
-      })
+    let waitMs = firstMs
+    const look = async (): Promise<void> => {
+      waitMs = everyMs
+      await work().catch((error: unknown) => this.#tryAgain(error))
     }
-    arm(firstMs)
+    this.#loops.push(every(clock, () => waitMs * (0.75 + random() / 2), look))
   }
 
   #tryAgain(error: unknown): void {
