@@ -34,7 +34,7 @@ interface ApiMaintenanceOptions extends Pick<Ports, 'sealed' | 'log'> {
   /** The only batches that may be ended; absent: all. */
   onlyBatches?: ReadonlySet<string> | undefined
   /** The session of this process, which owns the leases of the batches that are being closed. */
-  sessionId: () => string
+  session: { readonly id: string }
   onEnded: (batch: BatchRow) => void
   auditLog?: AuditLog | undefined
 }
@@ -52,7 +52,7 @@ export class ApiMaintenance {
     this.#options = options
     const { clock } = options.store
     this.#workerSeen = clock.now()
-    this.#leases = new Leases({ store: options.store, clock, sessionId: options.sessionId })
+    this.#leases = new Leases({ ...options, clock })
     const turn = {
       push: (change: Recorded<Run>): void => {
         if (change.kind === 'committed') for (const batch of change.ended) options.onEnded(batch)

@@ -251,10 +251,9 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
   }
   const place = metricsPlace(config, workers === null ? 'api' : 'all')
   const maintenance = new ApiMaintenance({
-    ...{ store, sealed, log, models, onlyBatches, auditLog },
+    ...{ store, sealed, log, models, session, onlyBatches, auditLog },
     plans: config.plans,
     rules: finishRules(config),
-    sessionId: () => session.id,
     onEnded: (batch) => tracing && traceBatch(tracing, batch, store.clock.now()),
   })
   maintenance.start()

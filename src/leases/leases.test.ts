@@ -31,7 +31,7 @@ test('a lease whose claim has taken effect, and is not answered yet, is not take
       return value
     },
   }
-  const leases = new Leases({ store: slow, clock, sessionId: () => id })
+  const leases = new Leases({ store: slow, clock, session: { id } })
   const claim = (): Promise<readonly ChunkRow[]> =>
     leases.claim((tx, worker_id) => claimChunks(tx, { worker_id, urgentBefore: 0, count: 1 }))
   const first = claim()
@@ -61,7 +61,7 @@ test('strays are released by their epoch: a release that takes effect late ends 
       return Promise.reject(new Error('no answer came in time'))
     },
   }
-  const leases = new Leases({ store: late, clock, sessionId: () => id })
+  const leases = new Leases({ store: late, clock, session: { id } })
   leases.suspect()
   await assert.rejects(leases.releaseStrays())
   await store.write(release)

@@ -126,7 +126,7 @@ const RELEASE_INTERVAL_MS = 5_000
 type Leased = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'> | Pick<TaskRow, 'id'>
 
 interface LeasesOptions extends Pick<Ports, 'store' | 'clock'> {
-  sessionId: () => string
+  session: { readonly id: string }
 }
 
 export class Leases {
@@ -166,8 +166,8 @@ export class Leases {
     choose: (tx: Writer, worker_id: string) => Promise<readonly T[]>,
   ): Promise<readonly T[]> {
     return this.#turns.run(async () => {
-      const { store, sessionId } = this.#options
-      const id = sessionId()
+      const { store, session } = this.#options
+      const { id } = session
       try {
         if (this.isReleaseDue) await this.#release(id)
         const found = await store.write(async (tx) =>

@@ -49,7 +49,7 @@ async function reporting() {
   const lane = { inUse: [upstream], upstreams: [upstream], waiting: 5, inFlight: 0 }
   const lanes = new Map([['m', lane]])
   const status = () => ({ openChunks: 0, storesFailing: false })
-  const reporter = new WorkerReporter({ store, clock, sessionId: () => workerId, lanes, status })
+  const reporter = new WorkerReporter({ store, clock, session: { id: workerId }, lanes, status })
   return {
     clock,
     /** Reads a server on which others have so many requests, of which so many wait. */
@@ -212,7 +212,7 @@ test('a server without lines is asked every half minute whether it is up, and on
   const reporter = new WorkerReporter({
     store,
     clock,
-    sessionId: () => workerId,
+    session: { id: workerId },
     lanes: new Map([['m', { upstreams: [upstream], inUse: [upstream], waiting: 0, inFlight: 0 }]]),
     status: () => ({ openChunks: 0, storesFailing: false }),
   })

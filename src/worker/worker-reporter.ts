@@ -29,7 +29,7 @@ const ERROR_LENGTH_MAX = 300
 interface WorkerReporterOptions {
   store: Pick<Store, 'write' | 'writeAsyncCommit'>
   clock: Clock
-  sessionId: () => string
+  session: { readonly id: string }
   lanes: ReadonlyMap<string, ReportedLane & Pick<Lane, 'upstreams'>>
   status: () => { openChunks: number; storesFailing: boolean }
   onlyBatches?: ReadonlySet<string> | undefined
@@ -80,13 +80,13 @@ export class WorkerReporter {
 
   /** Stores the report if it has changed; to be called every few seconds. */
   async report(): Promise<void> {
-    const { store, clock, sessionId } = this.#options
+    const { store, clock, session } = this.#options
     const now = clock.now()
     const report = this.#report(now, Math.max(1, now - this.#since) / 1000)
     const hours = this.#hours(now)
     this.#attempts = new Map()
     this.#since = now
-    const worker_id = sessionId()
+    const worker_id = session.id
     const text = `${worker_id} ${JSON.stringify(report)}`
     if (text === this.#reported && hours.length === 0) return
     await store.writeAsyncCommit(async (tx) => {
@@ -170,9 +170,9 @@ export class WorkerReporter {
 
   /** Stores which models are unavailable, and on which batches' lines servers fail; to be called about once a second. */
   async reportLanes(): Promise<void> {
-    const { store, sessionId } = this.#options
+    const { store, session } = this.#options
     const laneReports = this.#laneReports()
-    const now = { worker_id: sessionId(), text: JSON.stringify(laneReports) }
+    const now = { worker_id: session.id, text: JSON.stringify(laneReports) }
     // The reports of an expired session were deleted with it.
     const known = this.#lanesReported.worker_id === now.worker_id ? this.#lanesReported.text : '[]'
     if (known === now.text) return

@@ -96,8 +96,7 @@ export class Worker {
       onLost: () => this.#onSessionLost(),
       onRenewed: () => turn.schedule(),
     })
-    const sessionId = (): string => session.id
-    const leases = new Leases({ store, clock, sessionId })
+    const leases = new Leases({ store, clock, session })
     const learner = new PromptLearner(store, models)
     const observe: Observer = {
       ...(options.observe ?? UNOBSERVED),
@@ -109,11 +108,11 @@ export class Worker {
     const dispatch = new Dispatch({ ...options, learner, turn, session, leases, observe })
     const { runs, lanes, atRisk, batchApis } = dispatch
     const reporter = new WorkerReporter({
-      ...{ store, clock, sessionId, lanes, onlyBatches },
+      ...{ store, clock, session, lanes, onlyBatches },
       status: () => this.status,
     })
     const reader = new ChunkReader(options)
-    const elsewhere = new ModelsElsewhere({ store, clock, sessionId, lanes })
+    const elsewhere = new ModelsElsewhere({ store, clock, session, lanes })
     const claimer = new Claimer({
       ...options,
       ...{ dispatch, elsewhere, reader, leases, session, runs, lanes, atRisk },

@@ -29,7 +29,7 @@ async function start(through = (store: OpenStore): OpenStore => store) {
     models: modelsById(config.models),
     plans: config.plans,
     rules: finishRules(config),
-    sessionId: () => registration.id,
+    session: registration,
     onEnded: () => ended.resolve(),
   })
   maintenance.start()

@@ -30,7 +30,7 @@ export function startApi(machine: Machine, master: MasterKey, log: Log): ApiProc
     models: new Map(SIM_MODELS.map((model) => [model.id, model])),
     plans: new Map([[SIM_PLAN.name, SIM_PLAN]]),
     rules: RULES,
-    sessionId: () => session.id,
+    session,
     onEnded: () => {},
   })
   // A process that cannot open its session exits.

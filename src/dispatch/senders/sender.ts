@@ -151,7 +151,7 @@ export class Sender {
       }
       if (!isAborted && result.kind === 'failed' && result.operatorReason !== undefined)
         this.#warn(attempt, result, now, null)
-      turn.schedule()
+      turn.touch(run)
       if (run.isClosed) return
       const ended = { upstream: server, at, now, isAborted }
       if (result.kind === 'answered') {
@@ -159,7 +159,6 @@ export class Sender {
         freeBuffer(result.body)
       } else if (result.kind === 'refused') lines.refused(run, position, result, ended)
       else lines.missed(run, position, result, blame, ended)
-      turn.touch(run)
     } catch (error) {
       lines.broken(run, error)
     }

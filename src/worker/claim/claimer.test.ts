@@ -202,7 +202,7 @@ async function makeWorld() {
     log,
     memoryBytes: 1_000_000,
     session: { id: workerId },
-    leases: new Leases({ store, clock, sessionId: () => workerId }),
+    leases: new Leases({ store, clock, session: { id: workerId } }),
     lanes: new Map(),
     runs: opened,
     atRisk: new Set(),

@@ -154,7 +154,7 @@ export function chunkSlots(runs: Iterable<SlotUser>, memoryBytes: number): Chunk
 const REMEMBERED_MS = 10_000
 
 interface ModelsElsewhereOptions extends Pick<Ports, 'store' | 'clock'> {
-  sessionId: () => string
+  session: { readonly id: string }
   lanes: ReadonlyMap<string, Pick<Lane, 'upstreams'>>
 }
 
@@ -181,7 +181,7 @@ export class ModelsElsewhere {
     run: Run,
     remote: readonly Pick<RemoteBatchRow, 'model' | 'upstream'>[],
   ): Promise<boolean> {
-    const { store, clock, sessionId, lanes } = this.#options
+    const { store, clock, session, lanes } = this.#options
     const needs = [...Array.from(run.models, (model) => ({ model, upstream: null })), ...remote]
     const unknown = new Set(
       needs.filter(({ model, upstream }) => {
@@ -190,7 +190,7 @@ export class ModelsElsewhere {
       }),
     )
     if (unknown.size === 0) return false
-    const about = { own: sessionId(), batch: run.batch, now: clock.now() }
+    const about = { own: session.id, batch: run.batch, now: clock.now() }
     for (const known of await modelsOfWorkers(store.read, about)) {
       const knows = ({ model, upstream }: (typeof needs)[number]): boolean =>
         upstream === null ? known.has(model) : known.get(model)?.has(upstream) === true
