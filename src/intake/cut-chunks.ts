@@ -21,11 +21,15 @@ const FILLED = 0.85
 /** The least share of the prompts that has to be saved. */
 const WORTH = 0.1
 
+/** Reads the lines of a span; null where they cannot be read, `ending` where their batch needs them no more. */
+export type ReadLines = (
+  span: ChunkSpan,
+) => Promise<{ bytes: Buffer; lines: readonly ChunkLine[] } | null | 'ending'>
+
 interface Input {
   spans: readonly ChunkSpan[]
   sharing: Sharing
-  /** The lines of a span; null where they cannot be read, or are not wanted any more. */
-  read: (span: ChunkSpan) => Promise<{ bytes: Buffer; lines: readonly ChunkLine[] } | null>
+  read: ReadLines
   /** Stores the lines of a chunk. */
   write: (lines: Buffer, chunk: number) => Promise<SealedBlob>
   /** The lines of a group, at least; set by tests. */
@@ -75,7 +79,7 @@ export async function cutAlongBeginnings({
     )
     for (const span of stretch) {
       const found = await read(span)
-      if (found === null) return null
+      if (found === null || found === 'ending') return null
       let next = 0
       for (const { start, end } of placesInChunk(found.bytes, span)) {
         const line = found.lines[next++]!

@@ -30,7 +30,7 @@ import { finishTask, insertTask, postponeTask, sizeClass } from '../store/tasks.
 import { modelsOfWorkers } from '../store/workers.ts'
 import type { BatchProblem } from '../wire/batch.ts'
 import { admitLines, modelsIn, modelsText } from './create-batch.ts'
-import { cutAlongBeginnings } from './cut-chunks.ts'
+import { cutAlongBeginnings, type ReadLines } from './cut-chunks.ts'
 import { readIndex, readProjection } from './file-index.ts'
 import { closeGathered } from './gathered-requests.ts'
 
@@ -67,21 +67,17 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     return
   }
   const { content, sharing, ...asWritten } = await inputOf(deps, batch, signal)
+  const read = linesReader(deps, batch, content, signal)
   // A batch that is ending closes the chunks itself.
   const failed =
     content !== null && stopReason(batch, clock.now()) === null
-      ? await failedThroughout(deps, task, batch, content, asWritten.spans, signal)
+      ? await failedThroughout(deps, task, batch, asWritten.spans, read)
       : null
   if (failed === 'elsewhere') {
     await store.write((tx) => postponeTask(tx, task, clock.now() + LOOK_INTERVAL_MS, null))
     return
   }
   const canRun = content !== null && failed === null
-  const read = async (span: ChunkSpan): Promise<Awaited<ReturnType<typeof readLines>>> => {
-    signal.throwIfAborted()
-    if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) return null
-    return content && (await readLines(deps, batch, content, span))
-  }
   // Lines that wait for identical ones stay where they are.
   const cut =
     sharing && canRun && batch.dedupe === null
@@ -99,7 +95,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
   const { firstLines, unshared_lines } =
     batch.dedupe === null || !canRun
       ? { firstLines: [], unshared_lines: 0 }
-      : await findFirstLines(deps, batch, content, spans, signal)
+      : await findFirstLines(batch, spans, read)
   const ended = await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
     await setBatch(tx, batch.id, { chunk_count: spans.length, unshared_lines, ...order })
@@ -194,18 +190,16 @@ async function failedThroughout(
   deps: PlanDeps,
   task: TaskRow,
   batch: BatchRow,
-  content: BlobRow,
   spans: readonly ChunkSpan[],
-  signal: AbortSignal,
+  read: ReadLines,
 ): Promise<FailedChunks | 'elsewhere' | null> {
   const { store, sealed, clock } = deps
   const failed: FailedChunks = { commits: [], problems: [] }
   let known: Awaited<ReturnType<typeof modelsOfWorkers>> | null = null
   for (const span of spans) {
-    signal.throwIfAborted()
-    if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) return null
-    const lines = (await readLines(deps, batch, content, span))?.lines
-    if (lines === undefined || lines.some((line) => line.fault === null)) return null
+    const found = await read(span)
+    if (found === null || found === 'ending' || found.lines.some(({ fault }) => fault === null)) return null
+    const { lines } = found
     const unknown = lines.flatMap(({ fault, model }) =>
       fault?.code === 'model_not_found' ? [model ?? ''] : [],
     )
@@ -226,20 +220,25 @@ async function failedThroughout(
   return failed
 }
 
-/** The lines of a chunk; null if the content is damaged, which the worker that claims the chunk handles. */
-async function readLines(
-  { sealed, models }: PlanDeps,
+/** If the content is damaged, the worker that claims a chunk handles that. */
+function linesReader(
+  deps: PlanDeps,
   batch: BatchRow,
-  content: BlobRow,
-  span: ChunkSpan,
-): Promise<{ bytes: Buffer; lines: ChunkLine[] } | null> {
-  try {
-    const range = { start: span.byte_start, end: span.byte_end }
-    const bytes = await sealed.readAll(content.project_id, content, range)
-    return { bytes, lines: readChunkLines(bytes, span, models, batch) }
-  } catch (error) {
-    if (isDamaged(error)) return null
-    throw error
+  content: BlobRow | null,
+  signal: AbortSignal,
+): ReadLines {
+  return async (span) => {
+    signal.throwIfAborted()
+    if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) return 'ending'
+    if (content === null) return null
+    try {
+      const range = { start: span.byte_start, end: span.byte_end }
+      const bytes = await deps.sealed.readAll(content.project_id, content, range)
+      return { bytes, lines: readChunkLines(bytes, span, deps.models, batch) }
+    } catch (error) {
+      if (isDamaged(error)) return null
+      throw error
+    }
   }
 }
 
@@ -248,19 +247,17 @@ async function readLines(
  * but are not deduplicated. Ends early with the batch.
  */
 async function findFirstLines(
-  deps: PlanDeps,
   batch: BatchRow,
-  content: BlobRow,
   spans: readonly ChunkSpan[],
-  signal: AbortSignal,
+  read: ReadLines,
 ): Promise<{ firstLines: (string | null)[]; unshared_lines: number }> {
   const first = new FirstLines()
   const firstLines: (string | null)[] = []
   let unshared_lines = 0
   for (const span of spans) {
-    signal.throwIfAborted()
-    if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) break
-    const { bytes, lines } = (await readLines(deps, batch, content, span)) ?? { bytes: NO_BYTES, lines: [] }
+    const found = await read(span)
+    if (found === 'ending') break
+    const { bytes, lines } = found ?? { bytes: NO_BYTES, lines: [] }
     const firsts = lines.map((line) => {
       if (line.fault !== null) return 0
       const request = requestHash(batch.dedupe, bytes, line)
