@@ -83,8 +83,12 @@ test('requests that come together are one chunk of one batch, which becomes a ba
     gathered.data.map(({ id }) => id),
     [batch_id],
   )
-  const file = await service.json<WireFile>('GET', `/v1/files/${batch.input_file_id}`)
-  assert.deepEqual([file.status, file.line_count], ['processed', 20])
+  // It is validated as a file that is uploaded, which may end after its lines.
+  const file = await service.eventually(async () => {
+    const one = await service.json<WireFile>('GET', `/v1/files/${batch.input_file_id}`)
+    return one.status === 'processed' ? one : undefined
+  })
+  assert.equal(file.line_count, 20)
   const lines = (await service.content(batch.input_file_id)).trim().split('\n')
   assert.deepEqual(
     lines.map((line) => JSON.parse(line).custom_id),
