@@ -57,7 +57,7 @@ export function readResultLine(line: Buffer, endpoint: EndpointPath): ReadResult
     else if (key === 'response' && json.kind() === 'object') {
       for (let inner = json.beginObject(); inner; inner = json.nextMember()) {
         const field = json.key(RESPONSE_KEYS)
-        if (field === 'status_code' && json.kind() === 'number') found.status = json.readNumber()
+        if (field === 'status_code') found.status = statusIn(bytesOfValue(line).toString('latin1'))
         else if (field === 'body') found.body = bytesOfValue(line)
         else json.skipValue()
       }
@@ -112,11 +112,19 @@ function resultEndedAs(ended: string, { body, error }: FoundResult, endpoint: En
   return isUnfinished(ended) ? endedBefore(ended) : unfinished(NO_ANSWER)
 }
 
+/** The status in the JSON of a `status_code`, a number or its text. */
+function statusIn(value: string): number | null {
+  const [, status] = /^"?(\d{3})"?$/.exec(value) ?? []
+  return status === undefined ? null : Number(status)
+}
+
 function resultOf({ status, body, error }: FoundResult, endpoint: EndpointPath): BackendResult {
-  if (body !== null && status !== null && (error === null || status >= 300))
-    return classify({ status, body: Buffer.from(body) }, endpoint)
   const found: unknown = error === null ? null : JSON.parse(error.toString())
   const { code, type, message } = isRecord(found) ? found : {}
+  // Some batch APIs give an answer an error without content, or no status.
+  const isError = Boolean(code || type || message)
+  if (body !== null && (!isError || (status !== null && status >= 300)))
+    return classify({ status: status ?? 200, body: Buffer.from(body) }, endpoint)
   if (code === OVER_LIMIT) return overLimit(message)
   if (typeof code === 'string' && isUnfinished(code)) return endedBefore(code)
   if (error !== null && type === 'invalid_request_error')

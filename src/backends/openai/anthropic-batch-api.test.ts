@@ -210,3 +210,29 @@ test('a line that another Offpeak ended alone, or with its batch, was not answer
     assert.equal(result?.kind === 'failed' && result.code, 'upstream_unavailable', code)
   }
 })
+
+test('an answer with an error without content, or with a status in text or none, is an answer', () => {
+  const body = {
+    choices: [{ index: 0, message: { role: 'assistant', content: 'Yes' }, finish_reason: 'stop' }],
+  }
+  for (const [response, error] of [
+    [{ status_code: 200, body }, {}],
+    [
+      { status_code: 200, body },
+      { code: null, message: '' },
+    ],
+    [{ status_code: '200', body }, null],
+    [{ body }, null],
+  ]) {
+    const line = Buffer.from(JSON.stringify({ custom_id: 'a', response, error }))
+    assert.equal(readResultLine(line, '/v1/chat/completions')?.result.kind, 'answered', line.toString())
+  }
+  for (const [response, error, kind] of [
+    [{ status_code: '400', body: { error: { message: 'no' } } }, null, 'refused'],
+    [{ status_code: 200, body }, { code: 'server_error', message: 'It broke.' }, 'failed'],
+    [{ body: { error: { message: 'It broke.' } } }, null, 'failed'],
+  ] as const) {
+    const line = Buffer.from(JSON.stringify({ custom_id: 'a', response, error }))
+    assert.equal(readResultLine(line, '/v1/chat/completions')?.result.kind, kind, line.toString())
+  }
+})

@@ -388,6 +388,50 @@ rows('too long for', [
     'messages',
   ],
   [
+    'Bedrock',
+    400,
+    { message: 'Input is too long for requested model.' },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'Cohere',
+    400,
+    { message: 'too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000.' },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'xAI',
+    400,
+    {
+      code: 'Client specified an invalid argument',
+      error: "This model's maximum prompt length is 131072 but the request contains 200000 tokens.",
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'TensorRT-LLM',
+    400,
+    {
+      error:
+        'Encountered an error in forward function: Prompt length (5000) exceeds maximum input length (4096).',
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'LM Studio',
+    400,
+    {
+      error:
+        'Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens, which is not enough.',
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
     'Anthropic',
     400,
     {
@@ -1254,6 +1298,15 @@ test('an answer keeps its bytes', () => {
   assert.ok(result.kind === 'answered')
   assert.deepEqual(result.body, body)
   assert.equal(result.answer.usage, null)
+})
+
+test('a byte order mark before an answer or an error is no part of it', () => {
+  const marked = (body: object): Buffer => Buffer.from(`\ufeff${JSON.stringify(body)}`)
+  const result = classify({ status: 200, body: marked(completion) })
+  assert.ok(result.kind === 'answered')
+  assert.equal(result.body.toString(), JSON.stringify(completion))
+  const error = classify({ status: 500, body: marked(openAi('long', 'context_length_exceeded')) })
+  assert.equal(error.kind === 'refused' && error.code, 'context_length_exceeded')
 })
 
 test('bytes of an answer that are no UTF-8 become the sign for what cannot be read', () => {

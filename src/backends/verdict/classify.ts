@@ -7,6 +7,7 @@ import { isUtf8 } from 'node:buffer'
 import { DEFAULT_ENDPOINT, type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
 import type { ErrorCode } from '../../domain/errors.ts'
 import { type Answer, AnswerScanner } from '../../jsonl/answer-scan.ts'
+import { hasByteOrderMark } from '../../jsonl/byte-lines.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
 import { type FailureReason, withoutAddresses } from '../failure-reason.ts'
 import { accessError } from './access-errors.ts'
@@ -46,7 +47,7 @@ const TOO_LONG_CODES = [
   'exceed_context_size_error',
   'model_context_window_exceeded',
 ]
-const MODEL_CODES = ['model_not_found', 'model_not_exist', 'unknown_model']
+const MODEL_CODES = ['model_not_found', 'model_not_exist', 'unknown_model', 'model_decommissioned']
 /** Codes that blame the request, whatever the status: some servers send them with a 500. */
 const REQUEST_CODES = [
   'invalid_request_error',
@@ -65,7 +66,11 @@ const TOO_LONG = [
   /exceeds?\b.{0,40}\bcontext (size|length|window|limit)/i,
   /larger than the max context size/i,
   /greater than the context length/i,
-  /prompt is too long/i,
+  /(prompt|input) is too long/i,
+  /(prompt|input) length\b.{0,40}exceeds/i,
+  /maximum prompt length/i,
+  /number of tokens in the prompt cannot exceed/i,
+  /loaded with context length of only/i,
   /exceeds the maximum allowed input length/i,
   /`inputs`.{0,60}must (be <=|have less than)/i,
   /input (token count|tokens)( \(\d+\))? exceeds?\b/i,
@@ -130,10 +135,13 @@ const scanner = new AnswerScanner()
 
 /** Classifies the answer to one attempt. Never throws, whatever the server sends. */
 export function classify(
-  answer: HttpAnswer,
+  given: HttpAnswer,
   endpoint: EndpointPath,
   secrets: Secrets = NO_SECRETS,
 ): BackendResult {
+  const { body: bytes } = given
+  // Servers on .NET may begin with a byte order mark, which is no part of JSON (RFC 8259, section 8.1).
+  const answer = hasByteOrderMark(bytes, 0, bytes.length) ? { ...given, body: bytes.subarray(3) } : given
   const { status, body } = answer
   const encoding = encodingOf(answer, secrets.redact)
   if (status >= 200 && status < 300) {

@@ -64,14 +64,16 @@ export class Collector {
     upstream: BatchApiUpstream,
     stop: AbortSignal,
   ): Promise<Collected | null> {
-    const { rows } = this.#options
+    const { rows, random } = this.#options
     if (row.status === 'abandoned') {
       const positions = rows.positionsOf(run, row)
       if (!(await rows.settle(run, row, 'abandoned'))) return null
       // A batch API that took the batch is there: it would take others, and answer none of them either.
       const blame = row.cancelled_at === null ? 'line' : 'server'
       const gone = { ...unfinished('the remote batch was given up', row.detail), unreachable: true }
-      for (const position of positions) this.end(run, position, gone, blame, this.#attempt(row, upstream))
+      // Lines that wait equally long are sent together.
+      const attempt = { ...this.#attempt(row, upstream), draw: random() }
+      for (const position of positions) this.end(run, position, gone, blame, attempt)
       return null
     }
     const until = rows.watch(run, row, stop)
