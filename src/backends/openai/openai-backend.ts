@@ -187,17 +187,17 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     },
 
     send(call) {
-      const { body, signal, endpoint } = call
-      const project_id = options.sharesConnections ? '' : call.project_id
+      const { signal, endpoint } = call
       if (signal?.aborted) return Promise.resolve(unanswered('upstream_unavailable', 'aborted'))
+      const { body } = call
+      const project_id = options.sharesConnections ? '' : call.project_id
+      let head: Buffer
+      try {
+        head = headFor(call)
+      } catch (error) {
+        return Promise.resolve(resultOf(unsendable(error), endpoint))
+      }
       return new Promise((resolve, reject) => {
-        let head: Buffer
-        try {
-          head = headFor(call)
-        } catch (error) {
-          resolve(resultOf(unsendable(error), endpoint))
-          return
-        }
         const exchange = new Exchange(head, body, project_id, (outcome) => {
           if (signal !== undefined) watch.leave(signal, exchange)
           try {
