@@ -12,6 +12,7 @@ import type { Config } from '../config/config.ts'
 import type { ConfigFlags as ConfigOverrides } from '../config/load.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { SimOptions } from '../domain/simulated-server.ts'
+import type { CreateKeyLimit, LimitObject } from '../wire/limit.ts'
 import type { ApiKeyObject } from '../wire/project.ts'
 import type { Terminal } from './terminal/terminal.ts'
 
@@ -153,7 +154,11 @@ export interface KeyRing extends AsyncDisposable {
 }
 
 /** An order of a key. By default a project keeps its plan, a new one gets payg, and scopes are all but `operator`. */
-export type KeyOrder = Omit<IssueOrder, 'plan'> & { plan?: string | undefined }
+export type KeyOrder = Omit<IssueOrder, 'plan'> & {
+  plan?: string | undefined
+  /** A cap on what is spent with the key; by default such a key lacks `limits:write` as well. */
+  limit?: CreateKeyLimit | undefined
+}
 
 export interface KeySummary
   extends Pick<
@@ -165,6 +170,7 @@ export interface KeySummary
 
 interface NewKey extends KeySummary {
   key: string
+  limit?: LimitObject
 }
 
 /** The options of a simulated server. */

@@ -8,9 +8,10 @@ import { makeFolder } from '../blobs/folders.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/shell.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type Config } from '../config/config.ts'
-import { COMPAT_MODES, type CompatMode, PROJECT_SCOPES, SCOPES } from '../domain/api-key.ts'
+import { CAPPED_SCOPES, COMPAT_MODES, type CompatMode, PROJECT_SCOPES, SCOPES } from '../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../domain/clock.ts'
 import { namesIn } from '../domain/text.ts'
+import { addKeyLimit } from '../http/routes/limits.ts'
 import {
   type KeyWithProject,
   listKeys,
@@ -20,7 +21,10 @@ import {
   revokeTokens,
 } from '../store/projects.ts'
 import { readRow } from '../store/rows.ts'
+import type { LimitObject } from '../wire/limit.ts'
+import { ServedListings } from './served-listings.ts'
 import { assertDatabaseExists, type OpenStore, openDatabase } from './stores.ts'
+import { modelsById } from './upstreams.ts'
 
 const PLAN = 'payg'
 
@@ -44,10 +48,21 @@ export async function keys(config: Config, makes: boolean): Promise<KeyRing> {
           `project "${known.name}" is on plan ${known.plan}; leave --plan out, or choose another project`,
         )
       }
-      const { key, id } = await createKey(store, store.clock, config.region, { ...order, plan })
+      const { limit, scopes = limit && CAPPED_SCOPES } = order
+      let made: LimitObject | undefined
+      const { key, id } = await createKey(
+        store,
+        store.clock,
+        config.region,
+        { ...order, plan, scopes },
+        async (tx, owner) => {
+          const { models } = new ServedListings(config.data_dir, store.clock).complete(config)
+          if (limit) made = await addKeyLimit(tx, owner, limit, modelsById(models), store.clock.now())
+        },
+      )
       const row = await readKey(store.read, id)
       if (!row) throw new Error(`key ${id} was not stored`)
-      return { ...summary(row), key }
+      return { ...summary(row), key, ...(made && { limit: made }) }
     },
     list: async () => (await listKeys(store.read)).map(summary),
     revoke: (id) => store.write((tx) => revokeKey(tx, id, store.clock.now())),

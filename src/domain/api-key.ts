@@ -33,6 +33,9 @@ export const PROJECT_SCOPES: readonly Scope[] = SCOPES.filter(
   (scope) => scope !== 'operator' && scope !== 'keys:write',
 )
 
+/** The scopes of a key with a cap that is created without scopes: its holder could lift the cap with `limits:write`. */
+export const CAPPED_SCOPES: readonly Scope[] = PROJECT_SCOPES.filter((scope) => scope !== 'limits:write')
+
 const SECRET_BYTES = 32
 const FORM = /^opk_([a-z0-9-]+)_([0-9a-hjkmnp-tv-z]{26})_([A-Za-z0-9_-]{43})$/
 

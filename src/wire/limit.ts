@@ -173,6 +173,7 @@ export const CreateKeyLimit = Type.Object(
   },
   { title: 'CreateKeyLimit', additionalProperties: false },
 )
+export type CreateKeyLimit = Static<typeof CreateKeyLimit>
 
 /** The changes to a limit, except its metric and scope, which are fixed. An empty body changes nothing. */
 export const UpdateLimit = orNull(

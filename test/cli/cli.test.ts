@@ -250,6 +250,29 @@ describe('the command line', { timeout: 120_000 }, () => {
     )
     assert.equal((await shell.offpeak(['keys', 'revoke', key.id, ...shared])).code, 0)
     assert.match((await shell.offpeak(['files', 'list'], env)).err, /401 invalid_api_key/)
+    const capped = await shell.offpeak([
+      ...['keys', 'create', '--project', 'ci', '--usd', '20', '--window', 'week', '--model', 'sim-1'],
+      ...['--notify-at', '0.5', '--json', ...shared],
+    ])
+    assert.equal(capped.code, 0, capped.err)
+    const { limit, ...holder }: typeof key & { limit: { id: string } } = JSON.parse(capped.out)
+    assert.partialDeepStrictEqual(limit, {
+      ...{ scope: 'key', key: holder.id, model: 'sim-1', metric: 'cost_usd', amount: 20, window: 'week' },
+      ...{ notify_at: [0.5], action: 'block' },
+    })
+    const held = { ...access, OFFPEAK_API_KEY: holder.key }
+    assert.match(
+      (await shell.offpeak(['limits', 'list'], held)).out,
+      new RegExp(`^${limit.id} +${holder.id} on `, 'm'),
+    )
+    assert.match((await shell.offpeak(['limits', 'delete', limit.id], held)).err, /403 missing_scope/)
+    const create = (...cap: string[]) =>
+      shell.offpeak(['keys', 'create', '--project', 'ci', ...cap, ...shared])
+    const listed = (await shell.offpeak(['keys', 'list', ...shared])).out
+    assert.match((await create('--usd', '5', '--model', 'nope')).err, /^offpeak: There is no such model/)
+    assert.match((await create('--window', 'week')).err, /the limit needs a cap: one of --usd, --tokens and/)
+    assert.equal((await shell.offpeak(['keys', 'list', ...shared])).out, listed)
+    assert.match((await create('--requests', '9')).err, /^lim_\w+ caps it at 9 requests a month\.$/m)
     const fresh = await shell.offpeak(['keys', 'create', '--project', 'p', '--data', 'fresh'])
     assert.match(fresh.err, /^offpeak: no service was here; its database is new: .*fresh\/offpeak\.db /m)
     const twice = await shell.offpeak(['keys', 'revoke', key.id, ...shared])

@@ -6,8 +6,9 @@ import type { ConfigFlags, JsonFlags, KeyRing, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { examples, jsonCommand, retentionOption, someOf, withConfig } from '../terminal/option-values.ts'
 import { humanTime, printJson, printTable, writeLine } from '../terminal/terminal.ts'
+import { type CapFlags, capOf, capText, tellUnpriced, withCap } from './limits.ts'
 
-interface CreateFlags extends JsonFlags {
+interface CreateFlags extends CapFlags {
   project: string
   plan?: string
   scopes?: Scope[]
@@ -38,10 +39,11 @@ export function addKeys(program: Command, shell: Shell): void {
     )
     .addOption(retentionOption())
   examples(
-    create.action((flags: CreateFlags) => createKey(shell, flags)),
+    withCap(create).action((flags: CreateFlags) => createKey(shell, flags)),
     'offpeak keys create --project research --plan enterprise',
     'offpeak keys create --project ci --scopes files:write,batches:write,batches:read --json',
     'offpeak keys create --project research --compat openai',
+    'offpeak keys create --project interns --usd 20 --window week',
   )
 
   jsonCommand(keys, 'list', 'show every key, newest first').action((flags: JsonFlags) =>
@@ -69,8 +71,9 @@ interface RevokeFlags extends ConfigFlags {
 async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   const { project, plan, scopes, name, compat, retention } = flags
+  const limit = capOf(flags)
   await using keys = await shell.launch.keys(await shell.launch.loadConfig(flags), true)
-  const made = await keys.create({ project, plan, scopes, name, compat, retention })
+  const made = await keys.create({ project, plan, scopes, name, compat, retention, limit })
   if (keys.made !== null)
     writeLine(
       stderr,
@@ -79,6 +82,10 @@ async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
   if (flags.json) return printJson(stdout, made)
   writeLine(stdout, made.key)
   writeLine(stderr, `${made.id}, project "${made.project}" on plan ${made.plan}: ${made.scopes.join(' ')}`)
+  if (made.limit) {
+    writeLine(stderr, `${made.limit.id} caps it at ${capText(made.limit)} a ${made.limit.window}.`)
+    tellUnpriced(shell.terminal, made.limit)
+  }
   writeLine(stderr, 'It is shown this once: keep it where you keep passwords.')
 }
 

@@ -1,8 +1,15 @@
 // limits: caps on the spend of an entity, of each entity of a type, or of the project. quotas: shows the quotas of a
 // project and their use.
-import { type Command, InvalidArgumentError } from 'commander'
-import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../../domain/limit.ts'
-import { LimitObject } from '../../wire/limit.ts'
+import { type Command, InvalidArgumentError, Option } from 'commander'
+import {
+  LIMIT_ACTIONS,
+  LIMIT_METRICS,
+  LIMIT_SCOPES,
+  LIMIT_WINDOWS,
+  type LimitAction,
+  type LimitWindow,
+} from '../../domain/limit.ts'
+import { type CreateKeyLimit, LimitObject } from '../../wire/limit.ts'
 import { QuotasObject } from '../../wire/project.ts'
 import { pathOf } from '../client/client.ts'
 import { createOnce } from '../client/create-once.ts'
@@ -13,21 +20,24 @@ import { commaList, examples, fraction } from '../terminal/option-values.ts'
 import { humanBytes, humanCount, humanTime, humanUsd, printTable, writeLine } from '../terminal/terminal.ts'
 
 interface TermFlags extends JsonFlags {
-  action?: string
+  action?: LimitAction
   description?: string
   notifyAt?: number[]
 }
 
-interface CreateFlags extends TermFlags {
-  entity?: string
-  entityType?: string
-  project?: boolean
-  key?: string
+export interface CapFlags extends TermFlags {
   model?: string
   usd?: number
   tokens?: number
   requests?: number
-  window: string
+  window?: LimitWindow
+}
+
+interface CreateFlags extends CapFlags {
+  entity?: string
+  entityType?: string
+  project?: boolean
+  key?: string
 }
 
 interface SetFlags extends TermFlags {
@@ -48,13 +58,7 @@ export function addLimits(program: Command, shell: Shell): void {
     },
     show(shell, made) {
       showId(shell, made)
-      const { unpriced_models: models = [] } = made
-      if (models.length > 0)
-        writeLine(
-          shell.terminal.stderr,
-          `offpeak: lines of models without a price cost nothing, so this cap does not hold them back: ${models.join(', ')}. ` +
-            'Their price is set in the configuration (models[].price); a cap in tokens holds for all.',
-        )
+      tellUnpriced(shell.terminal, made)
     },
   })
   create
@@ -62,16 +66,8 @@ export function addLimits(program: Command, shell: Shell): void {
     .option('--entity-type <type>', 'limit each entity of this type separately, future ones included')
     .option('--project', 'limit the whole project')
     .option('--key <id>', 'limit what is spent with this API key')
-    .option(
-      '--model <name>',
-      'count lines of this model alone; without another of these options, those of the whole project',
-    )
-    .option('--usd <amount>', 'the cap in USD', amount)
-    .option('--tokens <number>', 'the cap in tokens', amount)
-    .option('--requests <number>', 'the cap in lines that are sent', amount)
-    .option('--window <window>', `per part of the UTC calendar: ${LIMIT_WINDOWS.join(', ')}`, 'month')
   examples(
-    withTerms(create),
+    withCap(create),
     'offpeak limits create --entity user:42 --usd 25 --notify-at 0.5,0.8',
     'offpeak limits create --entity-type user --tokens 1000000 --window day',
     'offpeak limits create --project --usd 1000 --action notify',
@@ -134,9 +130,20 @@ export function addQuotas(program: Command, shell: Shell): void {
   })
 }
 
+/** Adds the options that capOf reads. */
+export function withCap(command: Command): Command {
+  const window = new Option('--window <window>', 'per part of the UTC calendar (default: month)')
+  return withTerms(command)
+    .option('--model <name>', 'count lines of this model alone; alone, those of the whole project')
+    .option('--usd <amount>', 'the cap in USD', amount)
+    .option('--tokens <number>', 'the cap in tokens', amount)
+    .option('--requests <number>', 'the cap in lines that are sent', amount)
+    .addOption(window.choices(LIMIT_WINDOWS))
+}
+
 function withTerms(command: Command): Command {
   return command
-    .option('--action <action>', LIMIT_ACTIONS.join(' or '))
+    .addOption(new Option('--action <action>', 'default: block').choices(LIMIT_ACTIONS))
     .option('--description <text>', 'shown in the errors of calls that the limit refuses')
     .option('--notify-at <fractions>', 'create an event at these fractions of the cap: 0.5,0.8', (text) =>
       commaList(text).map(fraction),
@@ -144,7 +151,7 @@ function withTerms(command: Command): Command {
 }
 
 function newLimit(flags: CreateFlags): object {
-  const { entity, entityType: entity_type, project, key, model, usd, tokens, requests, window } = flags
+  const { entity, entityType: entity_type, project, key, model } = flags
   const scopes = [
     entity === undefined ? [] : [{ scope: 'entity', entity }],
     entity_type === undefined ? [] : [{ scope: 'entity_type', entity_type }],
@@ -155,11 +162,29 @@ function newLimit(flags: CreateFlags): object {
   const [scope] = scopes
   if (scopes.length !== 1 || scope === undefined)
     throw new Failure('the limit needs one of --entity, --entity-type, --project, --key and --model')
+  return { ...scope, ...capOf({ window: 'month', ...flags }) }
+}
+
+/** The cap of a limit; undefined where no option of withCap is given. */
+export function capOf(flags: CapFlags): CreateKeyLimit | undefined {
+  const { model, usd, tokens, requests, window } = flags
   const amounts = { cost_usd: usd, tokens, requests }
+  const rest = { model, window, ...terms(flags) }
+  if (Object.values({ ...amounts, ...rest }).every((value) => value === undefined)) return undefined
   const [metric, ...others] = LIMIT_METRICS.filter((name) => amounts[name] !== undefined)
   if (metric === undefined || others.length > 0)
     throw new Failure('the limit needs a cap: one of --usd, --tokens and --requests')
-  return { ...scope, model, metric, amount: amounts[metric], window, ...terms(flags) }
+  return { ...rest, metric, amount: amounts[metric] ?? 0, window: window ?? 'month' }
+}
+
+/** Says which models a new limit does not hold back. */
+export function tellUnpriced({ stderr }: Shell['terminal'], { unpriced_models = [] }: LimitObject): void {
+  if (unpriced_models.length > 0)
+    writeLine(
+      stderr,
+      `offpeak: lines of models without a price cost nothing, so this cap does not hold them back: ${unpriced_models.join(', ')}. ` +
+        'Their price is set in the configuration (models[].price); a cap in tokens holds for all.',
+    )
 }
 
 /** The subject of a limit: `user:42`, `each user`, `the project`, `each user on gpt-large`. */
@@ -174,7 +199,7 @@ export function capText({ metric, amount: cap }: LimitObject, amount = cap): str
   return metric === 'cost_usd' ? humanUsd(amount) : `${humanCount(amount)} ${metric}`
 }
 
-function terms({ action, description, notifyAt }: TermFlags): object {
+function terms({ action, description, notifyAt }: TermFlags) {
   return { action, description, notify_at: notifyAt }
 }
 

@@ -116,7 +116,10 @@ export function applyRoute(app: App, deps: RouteDependencies): void {
         const shown = { before: showLimit(found), after: changed ? showLimit(changed) : null }
         changes.push({ action: 'update', kind: 'limit', id: found.id, ...shown })
       } else {
-        const made = await at(`limits[${i}].`, () => addLimit(tx, holder, wanted[i]!, deps.models, now))
+        const made = await at(`limits[${i}].`, async () => {
+          await checkQuotas(tx, holder, { limits: 1 })
+          return await addLimit(tx, project_id, wanted[i]!, deps.models, now)
+        })
         changes.push({ action: 'create', kind: 'limit', id: made.id, before: null, after: made })
       }
     }

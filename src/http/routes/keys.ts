@@ -1,7 +1,7 @@
 // /v1/keys: lists, issues and revokes API keys. A key can give only scopes that it has, in its own project, unless it
 // has the scope `operator`.
 import { createKey } from '../../admin/create-key.ts'
-import { PROJECT_SCOPES, SCOPES } from '../../domain/api-key.ts'
+import { CAPPED_SCOPES, PROJECT_SCOPES, SCOPES } from '../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { shownRetention } from '../../domain/retention.ts'
@@ -17,7 +17,7 @@ import { maybeText } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
-import { addLimit } from './limits.ts'
+import { addKeyLimit } from './limits.ts'
 
 export function keyRoutes(
   app: App,
@@ -62,10 +62,7 @@ export function keyRoutes(
         compat,
         retention,
         limit,
-        // A key with the right to change limits could remove its own.
-        scopes = PROJECT_SCOPES.filter(
-          (scope) => caller.scopes.has(scope) && !(limit && scope === 'limits:write'),
-        ),
+        scopes = (limit ? CAPPED_SCOPES : PROJECT_SCOPES).filter((scope) => caller.scopes.has(scope)),
       } = request.body
       const lacking = scopes.filter((scope) => !caller.scopes.has(scope))
       if (lacking.length > 0)
@@ -80,16 +77,8 @@ export function keyRoutes(
       const order = { project, plan, scopes, name, compat, retention: retention ?? undefined }
       let made: LimitObject | undefined
       const { id, key } = await createKey(store, clock, region, order, async (tx, { id }) => {
-        if (quotas) await checkQuotas(tx, { project_id, quotas }, { keys: 1 })
-        if (limit && quotas)
-          made = await addLimit(
-            tx,
-            { project_id, quotas },
-            { ...limit, scope: 'key', key: id },
-            models,
-            clock.now(),
-            id,
-          )
+        if (quotas) await checkQuotas(tx, { project_id, quotas }, { keys: 1, ...(limit && { limits: 1 }) })
+        if (limit) made = await addKeyLimit(tx, { id, project_id }, limit, models, clock.now())
       })
       const row = await readKey(store.read, id)
       if (!row) throw new Error(`the key ${id} was not stored`)

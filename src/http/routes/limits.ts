@@ -6,13 +6,14 @@ import { newId } from '../../domain/ids.ts'
 import type { LimitMetric } from '../../domain/limit.ts'
 import type { Model } from '../../domain/model.ts'
 import { inMetric, NANOS_PER_USD, nanosFromUsd } from '../../domain/money.ts'
-import { checkQuotas, type QuotaHolder } from '../../intake/check-quota.ts'
+import { checkQuotas } from '../../intake/check-quota.ts'
 import { deleteLimit, insertLimit, type LimitChange, listLimits, updateLimit } from '../../store/limits.ts'
 import { readOwn } from '../../store/rows.ts'
 import type { LimitRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
 import {
   CREATE_LIMIT_RULES,
+  type CreateKeyLimit,
   CreateLimit,
   DeletedLimit,
   LimitObject,
@@ -42,7 +43,8 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
       const { body } = request
       const call = idempotentCall(request, 'POST /v1/limits', body)
       const answer = await idempotency.once(call, async (tx, now) => {
-        const limit = await addLimit(tx, { project_id, quotas }, body, models, now)
+        await checkQuotas(tx, { project_id, quotas }, { limits: 1 })
+        const limit = await addLimit(tx, project_id, body, models, now)
         return JSON.stringify(limit)
       })
       return sendOnce(reply, answer)
@@ -121,10 +123,10 @@ export function showLimit(row: LimitRow): LimitObject {
   }
 }
 
-/** Creates a limit; `newKey`: for a key not inserted yet. Throws quota_exceeded, not_found, and invalid_request. */
+/** Creates a limit; `newKey`: for a key not inserted yet. Throws key_not_found, model_not_found and invalid_request. */
 export async function addLimit(
   tx: Writer,
-  { project_id, quotas }: QuotaHolder,
+  project_id: string,
   body: CreateLimit,
   models: ReadonlyMap<string, Model>,
   now: number,
@@ -134,9 +136,19 @@ export async function addLimit(
   if (row.model !== '') found(models.get(row.model), 'model_not_found', { param: 'model' })
   if (row.scope === 'key' && row.subject !== newKey)
     found(await readOwn(tx, 'api_keys', project_id, row.subject), 'key_not_found', { param: 'key' })
-  await checkQuotas(tx, { project_id, quotas }, { limits: 1 })
   await insertLimit(tx, row)
   return { ...showLimit(row), ...unpricedModels(row, models) }
+}
+
+/** Creates the limit of a key that is created in the same transaction; throws as addLimit. */
+export async function addKeyLimit(
+  tx: Writer,
+  { id, project_id }: { id: string; project_id: string },
+  limit: CreateKeyLimit,
+  models: ReadonlyMap<string, Model>,
+  now: number,
+): Promise<LimitObject> {
+  return await addLimit(tx, project_id, { ...limit, scope: 'key', key: id }, models, now, id)
 }
 
 function unpricedModels({ metric, model }: LimitRow, models: ReadonlyMap<string, Model>) {
