@@ -3,6 +3,7 @@
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { dayText } from '../domain/days.ts'
+import { messageOf } from '../domain/errors.ts'
 import { atMost, NANOS_PER_USD, nanosFromUsd, sumOf, usdLiteral } from '../domain/money.ts'
 import { readChunkJournal } from '../results/journal.ts'
 import { readSpans } from '../results/read-content.ts'
@@ -119,7 +120,7 @@ async function compareOpen(
     differ(report, 'tokens', ['its journals', tokens], ['the ledger', settled.tokens])
     costs(report, ['its journals', cost_nanos], ['the chunk', chunk.cost_nanos])
   } catch (error) {
-    report(`its journals cannot be compared: ${error instanceof Error ? error.message : error}`)
+    report(`its journals cannot be compared: ${messageOf(error)}`)
   }
 }
 
@@ -168,9 +169,7 @@ async function compareChunk(
       differ(report, 'lines', ['the error file', errors.length], ['failed', chunk.failed])
     }
   } catch (error) {
-    report(
-      `its results cannot be read (${error instanceof Error ? error.message : error}); see "offpeak doctor"`,
-    )
+    report(`its results cannot be read (${messageOf(error)}); see "offpeak doctor"`)
   }
   return lines
 }
@@ -192,11 +191,9 @@ async function readLines(
 
 /** The cost in a result line, in nano-dollars. */
 function costOf(line: string): number {
-  let here: unknown = JSON.parse(line)
-  for (const step of ['response', 'body', 'usage', 'cost_usd'])
-    here = typeof here === 'object' && here !== null ? Reflect.get(here, step) : undefined
-  if (typeof here !== 'number') throw new Error('a line of the output file has no usage.cost_usd')
-  return atMost(Math.round(here * NANOS_PER_USD))
+  const cost: unknown = JSON.parse(line).response?.body?.usage?.cost_usd
+  if (typeof cost !== 'number') throw new Error('a line of the output file has no usage.cost_usd')
+  return atMost(Math.round(cost * NANOS_PER_USD))
 }
 
 async function compareProject(db: Reader, project_id: string, found: Reconciled): Promise<void> {

@@ -2,6 +2,7 @@
 // once a second at most. Content that cannot be read or sent is reported once, and the last good content stays in use.
 import { readFileSync, statSync } from 'node:fs'
 import { type Certificates, certificateProblem, keyProblem } from '../domain/credentials.ts'
+import { messageOf } from '../domain/errors.ts'
 
 const LOOK_MS = 1_000
 
@@ -42,7 +43,7 @@ export class SecretFiles<T> {
       if (problem === null) this.#good = found
       this.#report(problem)
     } catch (error) {
-      this.#report(`cannot be read (${error instanceof Error ? error.message : error})`)
+      this.#report(`cannot be read (${messageOf(error)})`)
     }
     return this.#good
   }

@@ -1,6 +1,6 @@
 // The port of object storage: immutable blobs under keys. A folder (disk/) and an S3-compatible bucket (s3/) implement
 // it; sealed.ts encrypts either. No caller relies on conditional writes or on the order of a listing.
-import { ApiError } from '../domain/errors.ts'
+import { ApiError, messageOf } from '../domain/errors.ts'
 
 export interface ByteRange {
   /** The offset of the range's first byte. */
@@ -63,7 +63,7 @@ export class BlobDamaged extends Error {
 /** The error of a store that is full, read-only or unreachable. The cause is attached. */
 export class BlobStoreFailed extends Error {
   constructor(doing: string, cause: unknown) {
-    super(`blob store failed while ${doing}: ${cause instanceof Error ? cause.message : String(cause)}`, {
+    super(`blob store failed while ${doing}: ${messageOf(cause)}`, {
       cause,
     })
     this.name = 'BlobStoreFailed'

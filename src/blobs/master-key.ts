@@ -5,7 +5,7 @@ import { createHmac, createSecretKey, type KeyObject, randomBytes, randomUUID } 
 import { constants } from 'node:fs'
 import { link, open, rename, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
-import { ExplainedError } from '../domain/errors.ts'
+import { ExplainedError, messageOf } from '../domain/errors.ts'
 import { errnoOf, makeFolder, syncFolder } from './folders.ts'
 import type { KeyService } from './key-service.ts'
 
@@ -108,7 +108,7 @@ export async function writeMasterKey(
   } catch (cause) {
     await unlink(temporary).catch(() => {})
     throw new MasterKeyError(
-      `cannot write a new master key to ${path} (${reason(cause)}); ${service === null ? 'make its folder writable, or set OFFPEAK_MASTER_KEY' : `make its folder writable, and allow this identity to encrypt with ${service.name}`}`,
+      `cannot write a new master key to ${path} (${messageOf(cause)}); ${service === null ? 'make its folder writable, or set OFFPEAK_MASTER_KEY' : `make its folder writable, and allow this identity to encrypt with ${service.name}`}`,
       cause,
     )
   }
@@ -137,13 +137,13 @@ async function readIfThere(path: string, service: KeyService | null): Promise<Ma
   } catch (cause) {
     if (cause instanceof MasterKeyError) throw cause
     if (errnoOf(cause) === 'ENOENT') return null
-    throw new MasterKeyError(`cannot read the master key ${path} (${reason(cause)})`, cause)
+    throw new MasterKeyError(`cannot read the master key ${path} (${messageOf(cause)})`, cause)
   }
   if (service === null) return masterKeyFromText(stored.toString('utf8'), `the master key file ${path}`)
   const where = `what ${service.name} made of ${path}`
   const opened = await service.decrypt(stored).catch((cause) => {
     throw new MasterKeyError(
-      `${service.name} did not decrypt the master key ${path} (${reason(cause)}); this process starts once it does, and running ones go on without it`,
+      `${service.name} did not decrypt the master key ${path} (${messageOf(cause)}); this process starts once it does, and running ones go on without it`,
       cause,
     )
   })
@@ -151,8 +151,4 @@ async function readIfThere(path: string, service: KeyService | null): Promise<Ma
   return opened.length === KEY_BYTES
     ? masterKeyOf(opened, where)
     : masterKeyFromText(opened.toString(), where)
-}
-
-function reason(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause)
 }

@@ -11,6 +11,7 @@ import type { Doctor } from '../cli/shell.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { BatchApiUpstream, Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
+import { messageOf } from '../domain/errors.ts'
 import { isOfKind } from '../domain/model.ts'
 import { withoutUrlSecrets } from '../domain/text.ts'
 import { readKeySet } from '../http/access/jwt-identity.ts'
@@ -65,12 +66,11 @@ async function openOrFinding(config: Config): Promise<{ store: OpenStore } | { f
     return { store: await openDatabase(config) }
   } catch (error) {
     if (error instanceof SchemaMismatch) throw error
-    const reason = error instanceof Error ? error.message : String(error)
     const { problem, advice } =
       error instanceof DatabaseFailure
         ? error
         : {
-            problem: `it cannot be opened (${reason})`,
+            problem: `it cannot be opened (${messageOf(error)})`,
             advice: 'Stop the service and restore the database from a backup.',
           }
     return { finding: { level: 'damage', about: 'database', problem, advice, affects: [] } }

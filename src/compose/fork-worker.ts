@@ -6,6 +6,7 @@ import { availableParallelism } from 'node:os'
 import { Failure } from '../cli/terminal/failure.ts'
 import { type Config, startsEngines } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
+import { messageOf } from '../domain/errors.ts'
 import type { Log } from '../domain/log.ts'
 import type { Metrics } from '../metrics/metrics-text.ts'
 import type { Worker } from '../worker/worker.ts'
@@ -122,7 +123,7 @@ function forkWorker(startOf: () => Start | null): WorkerProcess {
     exited = once(child, 'exit')
     // A process that exits before it is ready also counts as a crash.
     begin(log).catch((error: unknown) => {
-      if (!stopping) replace(log, error instanceof Error ? error.message : String(error))
+      if (!stopping) replace(log, messageOf(error))
     })
   }
 

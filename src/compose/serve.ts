@@ -12,6 +12,7 @@ import type { AuditLog } from '../domain/audit-log.ts'
 import { sleep, systemClock, unixSeconds } from '../domain/clock.ts'
 import { keyProblem } from '../domain/credentials.ts'
 import { declareEndpoints } from '../domain/endpoint.ts'
+import { messageOf } from '../domain/errors.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Tracing } from '../domain/tracing.ts'
@@ -167,7 +168,7 @@ async function withUpstream(
       return { ...config, models: upstreamModels(baseUrl, listed, access, unixSeconds(systemClock.now())) }
     } catch (error) {
       const isDown = error instanceof ServerDown && options.signal?.aborted === false
-      if (!isDown) throw new Failure(`--upstream: ${error instanceof Error ? error.message : error}`)
+      if (!isDown) throw new Failure(`--upstream: ${messageOf(error)}`)
       if (!told) options.tell?.(`${error.message} Waiting for it.`)
       await sleep(systemClock, UPSTREAM_LOOK_MS, options.signal)
     }
@@ -396,7 +397,7 @@ function watchReload(
       log.info({ needs_restart: needsRestart }, 'configuration reloaded')
       return { error: null, needsRestart }
     } catch (error) {
-      const text = error instanceof Error ? error.message : String(error)
+      const text = messageOf(error)
       log.error({ error: text }, 'configuration not reloaded; nothing was changed')
       return { error: text, needsRestart: [] }
     }

@@ -22,6 +22,7 @@ import { Failure, hasCode } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type BlobsConfig, type Config, type EncryptedKey } from '../config/config.ts'
 import { COMPAT_MODES } from '../domain/api-key.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
+import { messageOf } from '../domain/errors.ts'
 import type { Log } from '../domain/log.ts'
 import { Session } from '../leases/leases.ts'
 import { anyWrappedKey } from '../store/blobs.ts'
@@ -119,8 +120,7 @@ export function assertDatabaseExists({ database }: Pick<Config, 'database'>): vo
 async function connect(config: Config): Promise<Store> {
   const { database } = config
   const onWaiting = (error: unknown): void => {
-    const text = error instanceof Error ? error.message : String(error)
-    makeLog(config).warn({ error: text }, 'waiting for the database')
+    makeLog(config).warn({ error: messageOf(error) }, 'waiting for the database')
   }
   switch (database.kind) {
     case 'sqlite':
@@ -248,8 +248,7 @@ async function probe(
     await ask()
     return { name, kind, ok: true, latency_ms: systemClock.now() - began, error: null }
   } catch (error) {
-    const text = error instanceof Error ? error.message : String(error)
-    return { name, kind, ok: false, latency_ms: null, error: text }
+    return { name, kind, ok: false, latency_ms: null, error: messageOf(error) }
   }
 }
 
@@ -311,7 +310,7 @@ function closed(path: string, mode: number): OpenToOthers | null {
     chmodSync(path, mode)
     return { path, mode: octal(found), kept_open: null }
   } catch (error) {
-    return { path, mode: octal(found), kept_open: error instanceof Error ? error.message : String(error) }
+    return { path, mode: octal(found), kept_open: messageOf(error) }
   }
 }
 

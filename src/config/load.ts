@@ -22,27 +22,21 @@ import {
 } from './sources.ts'
 
 /** Flags of the command line, which win over variables and file. */
-export interface ConfigFlags {
-  region?: string | undefined
-  host?: string | undefined
+export type ConfigFlags = Partial<Record<Exclude<keyof typeof FLAG_PATHS, 'port'>, string>> & {
   port?: string | number | undefined
-  data?: string | undefined
-  database?: string | undefined
-  blobs?: string | undefined
-  log_level?: string | undefined
-  workers?: string | undefined
 }
 
-const FLAG_PATHS: readonly (readonly [keyof ConfigFlags, string])[] = [
-  ['region', 'region'],
-  ['host', 'listen.host'],
-  ['port', 'listen.port'],
-  ['data', 'data_dir'],
-  ['database', 'database'],
-  ['blobs', 'blobs'],
-  ['log_level', 'log.level'],
-  ['workers', 'worker.processes'],
-]
+/** The key of the configuration that each flag sets. */
+const FLAG_PATHS = {
+  region: 'region',
+  host: 'listen.host',
+  port: 'listen.port',
+  data: 'data_dir',
+  database: 'database',
+  blobs: 'blobs',
+  log_level: 'log.level',
+  workers: 'worker.processes',
+} as const
 
 export interface ConfigRequest {
   /** The file of `--config`; absent: OFFPEAK_CONFIG, else offpeak.yaml in the working directory if it exists. */
@@ -116,8 +110,8 @@ export function readModels(written: readonly object[]): ModelShape[] {
 
 function flagsByPath(flags: ConfigFlags): Sources['flags'] {
   const byPath = new Map<string, { name: string; text: string }>()
-  for (const [flag, path] of FLAG_PATHS) {
-    const value = flags[flag]
+  for (const [flag, path] of Object.entries(FLAG_PATHS)) {
+    const value: unknown = Reflect.get(flags, flag)
     if (value !== undefined) byPath.set(path, { name: `--${flag.replaceAll('_', '-')}`, text: String(value) })
   }
   return byPath

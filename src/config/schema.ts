@@ -544,13 +544,7 @@ const OPENAI_KEYS = section({
   headers: HEADERS,
 })
 
-interface Credentials {
-  api_key_env: string | null
-  api_key_file: string | null
-  ca_file: string | null
-  client_cert_file: string | null
-  client_key_file: string | null
-}
+type Credentials = Record<Exclude<keyof typeof CONNECTION, 'proxy'>, string | null>
 
 function credentialProblems(
   { api_key_env, api_key_file, ca_file, client_cert_file, client_key_file }: Credentials,

@@ -379,11 +379,7 @@ const AWS_VARIABLES = {
 function withCredentials(
   bucket: S3Address,
   env: NodeJS.ProcessEnv,
-  variables: {
-    access_key_id: string
-    secret_access_key: string
-    session_token: string | null
-  } = AWS_VARIABLES,
+  variables: Omit<typeof AWS_VARIABLES, 'session_token'> & { session_token: string | null } = AWS_VARIABLES,
 ): S3Config {
   const { access_key_id, secret_access_key, session_token } = variables
   return {

@@ -4,7 +4,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { isMap, isNode, isScalar, isSeq, LineCounter, type ParsedNode, parseDocument } from 'yaml'
-import { ExplainedError } from '../domain/errors.ts'
+import { ExplainedError, messageOf } from '../domain/errors.ts'
 import { withoutUrlSecrets } from '../domain/text.ts'
 
 /** The keys and indexes that lead to a value: `['models', 0, 'id']`. */
@@ -45,7 +45,7 @@ export function readConfigFile(name: string | null, cwd: string): Tree {
   try {
     source = readFileSync(resolve(cwd, name), 'utf8')
   } catch (error) {
-    throw new ConfigError([`${name}: cannot be read (${error instanceof Error ? error.message : error})`])
+    throw new ConfigError([`${name}: cannot be read (${messageOf(error)})`])
   }
   return parseTree(source, name, true)
 }
@@ -105,8 +105,7 @@ function parseTree(source: string, name: string, withLines: boolean): Tree {
 
 /** A message of the parser without the quoted text at its end, which may be a secret. */
 function withoutQuote(error: unknown): string {
-  const message = error instanceof Error ? error.message : String(error)
-  return message.replace(/:? *(?:"[\s\S]*|: [\s\S]*)$/, '')
+  return messageOf(error).replace(/:? *(?:"[\s\S]*|: [\s\S]*)$/, '')
 }
 
 /** The offset of the key or item at `path`, or of its nearest existing ancestor. */

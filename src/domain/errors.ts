@@ -502,3 +502,8 @@ export class ApiError extends ExplainedError {
 export function invalidParam(param: string, message: string): ApiError {
   return new ApiError('invalid_request', message, { param })
 }
+
+/** The text of something that was thrown, which need not be an Error. */
+export function messageOf(thrown: unknown): string {
+  return thrown instanceof Error ? thrown.message : String(thrown)
+}

@@ -22,6 +22,7 @@ import {
 } from '../backends/backend.ts'
 import type { EngineConfig } from '../config/config.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
+import { messageOf } from '../domain/errors.ts'
 import type { Log } from '../domain/log.ts'
 import { type EngineAccess, type EnginePlace, type EngineState, newApiKey, orderOf } from './engine-access.ts'
 import { EngineOutput, type EngineProcess, type LaunchEngine } from './engine-process.ts'
@@ -232,7 +233,7 @@ export class Engine implements ServerOnDemand, Tenant {
   onRoom(gpus: readonly string[]): void {
     this.#start(gpus).catch((error: unknown) => {
       this.#options.log.error({ err: error, engine: this.name }, 'engine could not be started')
-      void this.#fail(`could not be started: ${error instanceof Error ? error.message : error}`)
+      void this.#fail(`could not be started: ${messageOf(error)}`)
     })
   }
 

@@ -1,6 +1,7 @@
 // Runs background tasks under leases: each kind has a handler, which ends the task in the same transaction
 // that records its effect. A task whose handler throws is retried with exponential backoff.
 
+import { messageOf } from '../domain/errors.ts'
 import type { TaskKind, TaskRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import {
@@ -139,9 +140,8 @@ export async function runTask(
   } catch (error) {
     if (signal.aborted) return
     log.error({ err: error, task: task.kind, subject: task.subject }, 'a task failed; it is tried again')
-    const text = error instanceof Error ? error.message : String(error)
     await store
-      .write((tx) => postponeTask(tx, task, clock.now() + waitMs, text))
+      .write((tx) => postponeTask(tx, task, clock.now() + waitMs, messageOf(error)))
       .catch((failure: unknown) => {
         leases.suspect()
         log.error({ err: failure }, 'a failed task could not be postponed yet')

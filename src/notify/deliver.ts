@@ -3,7 +3,8 @@
 // an event twice, with the same ID, but never misses one.
 import type { Dispatcher } from 'undici'
 import type { MasterKey } from '../blobs/master-key.ts'
-import { ApiError } from '../domain/errors.ts'
+import { ApiError, messageOf } from '../domain/errors.ts'
+import { SharedSlots } from '../domain/project-queue.ts'
 import { lockRow, readOwn } from '../store/rows.ts'
 import type { DeliveryRow, TaskRow, WebhookRow } from '../store/schema.ts'
 import type { Ports, Writer } from '../store/store.ts'
@@ -36,7 +37,7 @@ export interface DeliverDeps extends Pick<Ports, 'store' | 'clock'> {
 
 export function deliverer(deps: DeliverDeps): TaskHandler {
   const { store, clock } = deps
-  const busy = new Map<string, number>()
+  const busy = new SharedSlots(Number.POSITIVE_INFINITY)
   return async (task, signal) => {
     const pendingDelivery = await readPendingDelivery(store.read, task.subject)
     if (pendingDelivery?.delivery.status !== 'pending') {
@@ -50,19 +51,16 @@ export function deliverer(deps: DeliverDeps): TaskHandler {
         if (await finishTask(tx, task)) await updateDelivery(tx, delivery.id, end)
       })
     }
-    const running = busy.get(webhook.id) ?? 0
-    if (running >= AT_ONCE_PER_WEBHOOK_MAX) {
+    if (busy.used(webhook.id) >= AT_ONCE_PER_WEBHOOK_MAX) {
       const run_at = clock.now() + CROWDED_WAIT_MS * (1 + deps.random())
       return await store.write((tx) => postponeTask(tx, task, Math.round(run_at), null))
     }
-    busy.set(webhook.id, running + 1)
+    const release = busy.take(webhook.id)
     try {
       const outcome = await attempt(deps, pendingDelivery, signal)
       await store.write((tx) => recordAttempt(deps, tx, task, pendingDelivery, outcome))
     } finally {
-      const left = (busy.get(webhook.id) ?? 1) - 1
-      if (left > 0) busy.set(webhook.id, left)
-      else busy.delete(webhook.id)
+      release?.()
     }
   }
 }
@@ -80,8 +78,7 @@ async function attempt(
     headers = signedHeaders(event.id, body, signingSecrets(deps.master, webhook, now), now)
   } catch (error) {
     // A receiver would reject an unsigned request, and the operator may restore the key, so none is sent.
-    const text = error instanceof Error ? error.message : String(error)
-    return { delivered: false, status: null, error: `it could not be signed: ${text}`, waitMs: 0 }
+    return { delivered: false, status: null, error: `it could not be signed: ${messageOf(error)}`, waitMs: 0 }
   }
   const { clock, timeoutMs: timeout_ms = ATTEMPT_TIMEOUT_MS } = deps
   return await postEvent(

@@ -4,6 +4,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { type ColumnDefinitionBuilder, type CreateTableBuilder, type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
+import { messageOf } from '../domain/errors.ts'
 import { type Column, type Columns, INDEXES, type Index, type Schema, TABLES } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -118,7 +119,7 @@ export async function migrate(db: Kysely<Schema>, program = PROGRAM): Promise<vo
   const migrator = new Migrator({ db, provider: { getMigrations: async () => all } })
   const { error } = await migrator.migrateToLatest()
   if (error === undefined) return
-  const text = error instanceof Error ? error.message : String(error)
+  const text = messageOf(error)
   if (text.includes('corrupted migrations'))
     throw new SchemaMismatch(
       `This database has a schema that this program does not know (${text}).`,

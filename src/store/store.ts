@@ -3,7 +3,7 @@
 import type { Kysely, Transaction } from 'kysely'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
-import { ExplainedError } from '../domain/errors.ts'
+import { ExplainedError, messageOf } from '../domain/errors.ts'
 import type { Log } from '../domain/log.ts'
 import type { Schema } from './schema.ts'
 
@@ -82,7 +82,7 @@ export class DatabaseDamaged extends DatabaseFailure {}
 /** Thrown for a statement that the database rejects because of its data, so that it can never succeed. */
 export class StatementRejected extends Error {
   constructor(cause: unknown) {
-    super(`the database refuses a statement: ${cause instanceof Error ? cause.message : cause}`, { cause })
+    super(`the database refuses a statement: ${messageOf(cause)}`, { cause })
     this.name = 'StatementRejected'
   }
 }

@@ -1,5 +1,6 @@
 // JSONL files with one object a row. The columns are the keys of all rows, in the order in which they first occur; a
 // first pass over the file finds them. A row is written as it was read, with the new columns at its end.
+import { messageOf } from '../domain/errors.ts'
 import { isRecord } from '../domain/json-record.ts'
 import { byteLines } from '../jsonl/byte-lines.ts'
 import {
@@ -105,8 +106,9 @@ function parseRow(name: string, number: number, json: string): Record<string, un
   try {
     row = LONG_NUMBER.test(json) ? JSON.parse(json, exactNumber) : JSON.parse(json)
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error)
-    throw new BadRow(`${name}, line ${number} is not JSON (${reason}); each line has to be one JSON object`)
+    throw new BadRow(
+      `${name}, line ${number} is not JSON (${messageOf(error)}); each line has to be one JSON object`,
+    )
   }
   if (isRecord(row)) return { ...row }
   throw new BadRow(

@@ -8,6 +8,7 @@ import {
   parquetSchema,
 } from 'hyparquet'
 import { compressors as every } from 'hyparquet-compressors'
+import { messageOf } from '../domain/errors.ts'
 import { Slots } from '../domain/project-queue.ts'
 import { cellOf, parquetColumn, TIME_PARSERS } from './parquet-columns.ts'
 import {
@@ -186,6 +187,5 @@ async function readPart(
 }
 
 function unreadable(name: string, error: unknown): TableError {
-  const reason = error instanceof Error ? error.message : String(error)
-  return new TableError(`${name} cannot be read as a Parquet file (${reason})`, { cause: error })
+  return new TableError(`${name} cannot be read as a Parquet file (${messageOf(error)})`, { cause: error })
 }

@@ -2,6 +2,7 @@
 // A name is a column first, whatever characters it has; then a path into a column that holds objects.
 
 import Mustache from 'mustache'
+import { messageOf } from '../domain/errors.ts'
 import { type Cell, type Column, cellText, shownName, TableError } from './table.ts'
 
 export interface Template {
@@ -115,7 +116,8 @@ function parse(text: string, option: string): Mustache.TemplateSpans {
   try {
     return Mustache.parse(text)
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error)
-    throw new TableError(`${option} is not a valid template (${reason}); write a column as {{name}}`)
+    throw new TableError(
+      `${option} is not a valid template (${messageOf(error)}); write a column as {{name}}`,
+    )
   }
 }

@@ -2,6 +2,7 @@
 // memory. So the process has a small heap, its parent can kill it, and it gets the bytes of the table from its parent,
 // slice by slice. The lines go to standard output.
 import { once } from 'node:events'
+import { messageOf } from '../domain/errors.ts'
 import { openTable } from './open-table.ts'
 import { type Asking, type Prepared, Question } from './row-requests.ts'
 import { RowError, TableError } from './table.ts'
@@ -101,7 +102,7 @@ async function writeLines({
     if (error instanceof TableError) return error.message
     // V8 throws a RangeError for texts that are too long, and for deep nesting.
     if (error instanceof RangeError) return `${name}${at}: its request is too large, or nested too deeply`
-    return `${name}${at}: ${error instanceof Error ? error.message : String(error)}`
+    return `${name}${at}: ${messageOf(error)}`
   }
 }
 

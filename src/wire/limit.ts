@@ -90,6 +90,16 @@ export const LimitObject = object(
 )
 export type LimitObject = Static<typeof LimitObject>
 
+/** The terms of a new limit, whatever it counts. */
+const TERMS = {
+  metric: Metric,
+  amount: Amount,
+  window: Window,
+  action: maybe(Action, '`block` if not given.'),
+  description: maybe(Description),
+  notify_at: maybe(NotifyAt),
+}
+
 export const CreateLimit = object(
   'CreateLimit',
   {
@@ -101,12 +111,7 @@ export const CreateLimit = object(
       Name,
       'Counts lines of this model alone. With scope `model` it is required; with any other it may be given.',
     ),
-    metric: Metric,
-    amount: Amount,
-    window: Window,
-    action: maybe(Action, '`block` if not given.'),
-    description: maybe(Description),
-    notify_at: maybe(NotifyAt),
+    ...TERMS,
   },
   EXAMPLE,
 )
@@ -162,15 +167,7 @@ export const CREATE_LIMIT_RULES = {
 
 /** The limit of a key that is created together with it. */
 export const CreateKeyLimit = Type.Object(
-  {
-    metric: Metric,
-    amount: Amount,
-    window: Window,
-    model: maybe(Name, 'Counts lines of this model alone.'),
-    action: maybe(Action, '`block` if not given.'),
-    description: maybe(Description),
-    notify_at: maybe(NotifyAt),
-  },
+  { ...TERMS, model: maybe(Name, 'Counts lines of this model alone.') },
   { title: 'CreateKeyLimit', additionalProperties: false },
 )
 export type CreateKeyLimit = Static<typeof CreateKeyLimit>

@@ -126,14 +126,7 @@ export function listOf<T extends TSchema>(item: T, title = `${Reflect.get(item, 
   })
 }
 
-export interface List<T> {
-  object: 'list'
-  data: T[]
-  has_more: boolean
-  next_cursor: string | null
-  first_id: string | null
-  last_id: string | null
-}
+export type List<T> = Omit<Static<ReturnType<typeof listOf>>, 'data'> & { data: T[] }
 
 // The envelope of every error response.
 

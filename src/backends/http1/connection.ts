@@ -5,6 +5,7 @@
 // buffer, and a request is one write.
 import { connect as connectTcp, type Socket } from 'node:net'
 import type { Certificates } from '../../domain/credentials.ts'
+import { messageOf } from '../../domain/errors.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import type { FailureCode } from '../backend.ts'
 import type { FailureReason } from '../failure-reason.ts'
@@ -373,7 +374,7 @@ function reasonOf(error: Error): string {
   const mark = codeOf(error)
   // The error of a name with several addresses, none of which answered, has the reasons inside.
   if (error instanceof AggregateError && error.message === '') {
-    const reasons = error.errors.map((inner) => (inner instanceof Error ? inner.message : String(inner)))
+    const reasons = error.errors.map(messageOf)
     return [...new Set(reasons)].join('; ') || mark
   }
   if (error.message === '') return mark || error.name

@@ -1,6 +1,7 @@
 // apply: brings projects to what a document says. It shows the plan, and then carries it out, project by project.
 import { readFile } from 'node:fs/promises'
 import type { Command } from 'commander'
+import { messageOf } from '../../domain/errors.ts'
 import { isRecord } from '../../domain/json-record.ts'
 import { AppliedProject, type ProjectChange } from '../../wire/project.ts'
 import { withApi } from '../client/connect.ts'
@@ -69,7 +70,7 @@ async function projectsIn(path: string): Promise<Record<string, unknown>[]> {
   try {
     document = parse(await readFile(path, 'utf8'), { uniqueKeys: true, prettyErrors: true })
   } catch (error) {
-    throw new Failure(`${path} cannot be read: ${error instanceof Error ? error.message : error}`)
+    throw new Failure(`${path} cannot be read: ${messageOf(error)}`)
   }
   const { projects, ...others } = isRecord(document) ? document : {}
   if (!Array.isArray(projects) || !projects.every(isRecord) || projects.length === 0)

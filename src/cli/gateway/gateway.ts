@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { type EndpointPath, isEndpointPath } from '../../domain/endpoint.ts'
-import { ApiError as ServiceError } from '../../domain/errors.ts'
+import { messageOf, ApiError as ServiceError } from '../../domain/errors.ts'
 import { readWhole } from '../../domain/gathered-bytes.ts'
 import { http } from '../../domain/http-module.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
@@ -225,9 +225,7 @@ function errorOf(error: unknown): ServiceError {
     return new ServiceError('invalid_json', `The body is no JSON object: ${error.message}.`)
   const answer = error instanceof ApiError ? parsedJson(error.body) : null
   const told = isRecord(answer) ? errorIn(answer.error) : null
-  return (
-    told ?? new ServiceError('service_unavailable', error instanceof Error ? error.message : String(error))
-  )
+  return told ?? new ServiceError('service_unavailable', messageOf(error))
 }
 
 function reply(response: ServerResponse, status: number, body: Buffer, type = 'application/json'): void {

@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import { BlobStoreFailed } from '../../blobs/blobs.ts'
 import { type Clock, every } from '../../domain/clock.ts'
-import { ExplainedError } from '../../domain/errors.ts'
+import { ExplainedError, messageOf } from '../../domain/errors.ts'
 import { withoutUrlSecrets } from '../../domain/text.ts'
 
 export const EXIT_FAILED = 1
@@ -49,13 +49,13 @@ function sentence(error: unknown): string {
     return `${error.message}; check \`blobs\` in the configuration, and for a bucket the identity and permissions of this process`
   if (isFileError(error)) return `${FILE_ERRORS.get(error.code) ?? error.code}: ${error.path}`
   if (hasCode(error, 'EACCES'))
-    return `this user may not listen on this port (${message(error)}); choose another --port, from 1024 up`
+    return `this user may not listen on this port (${messageOf(error)}); choose another --port, from 1024 up`
   if (hasCode(error, 'EADDRINUSE')) {
-    return `another program already listens on this address (${message(error)}); choose another --port, or --port 0 for any free port`
+    return `another program already listens on this address (${messageOf(error)}); choose another --port, or --port 0 for any free port`
   }
   if (['EADDRNOTAVAIL', 'EAFNOSUPPORT', 'ENOTFOUND', 'EAI_AGAIN'].some((code) => hasCode(error, code)))
-    return `this machine does not have this address (${message(error)}); choose another --host`
-  return `unexpected error: ${message(error)}; run the command with OFFPEAK_LOG_LEVEL=debug to see the stack`
+    return `this machine does not have this address (${messageOf(error)}); choose another --host`
+  return `unexpected error: ${messageOf(error)}; run the command with OFFPEAK_LOG_LEVEL=debug to see the stack`
 }
 
 const FILE_ERRORS = new Map([
@@ -82,10 +82,6 @@ function isFileError(error: unknown): error is Error & { code: string; path: str
 /** Whether `error` is a system error with this code. */
 export function hasCode(error: unknown, code: string): boolean {
   return error instanceof Error && 'code' in error && error.code === code
-}
-
-function message(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }
 
 // SIGINT and SIGTERM: the first signal starts a graceful shutdown, the second ends the process at once. Under npm two

@@ -9,6 +9,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
+import { SharedSlots } from '../../domain/project-queue.ts'
 import {
   completeIdempotencyKey,
   dropIdempotencyKey,
@@ -97,7 +98,7 @@ export class Idempotency {
   readonly #store: Pick<Store, 'read' | 'write'>
   readonly #clock: Clock
   /** The running calls of this process. */
-  readonly #running = new Map<string, number>()
+  readonly #running = new SharedSlots(Number.POSITIVE_INFINITY)
 
   constructor(store: Pick<Store, 'read' | 'write'>, clock: Clock) {
     this.#store = store
@@ -144,10 +145,9 @@ export class Idempotency {
     const key = terms.key ?? KEYLESS_BEGINNING + fingerprint
     const name = `${project_id}\n${key}`
     const mayRepeat = terms.key !== null || terms.resent
-    const running = this.#running.get(name) ?? 0
-    if (mayRepeat && running > 0) throw inProgress()
+    if (mayRepeat && this.#running.used(name) > 0) throw inProgress()
 
-    this.#running.set(name, running + 1)
+    const release = this.#running.take(name)
     try {
       if (mayRepeat) {
         const first = await readIdempotency(this.#store.read, { project_id, key }, ROUTES, this.#clock.now())
@@ -156,9 +156,7 @@ export class Idempotency {
       const row = { project_id, route, key, fingerprint, request_id }
       return await perform({ row, terms, keptMs: terms.key === null ? KEYLESS_KEPT_MS : KEPT_MS }, mayRepeat)
     } finally {
-      const left = (this.#running.get(name) ?? 1) - 1
-      if (left > 0) this.#running.set(name, left)
-      else this.#running.delete(name)
+      release?.()
     }
   }
 

@@ -178,13 +178,8 @@ export function applyRoute(app: App, deps: RouteDependencies): void {
   }
 }
 
-function keyOfLimit({
-  scope,
-  subject,
-  model,
-  metric,
-  window,
-}: Omit<LimitRow, 'amount' | 'action' | 'description' | 'notify_at'>): string {
+function keyOfLimit(row: Pick<LimitRow, 'scope' | 'subject' | 'model' | 'metric' | 'window'>): string {
+  const { scope, subject, model, metric, window } = row
   return JSON.stringify([scope, subject, model, metric, window])
 }
 

@@ -1,7 +1,6 @@
 // POST, GET and DELETE /console/session: signs a browser in, says who is signed in, and signs out. A key or a
 // one-time link becomes a row (hash, key, expiry) and a cookie; the key itself is not kept. POST /console/links makes
 // such a link.
-import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { hashConsoleToken, isIdentity, makeConsoleToken } from '../../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../../domain/clock.ts'
@@ -26,7 +25,7 @@ import {
   requireConsoleHeader,
   setConsoleCookie,
 } from '../../access/auth.ts'
-import { type Caller, callerOf } from '../../access/caller.ts'
+import type { Caller } from '../../access/caller.ts'
 import { type App, publicRoute, type RouteDependencies, route } from '../../route.ts'
 
 const SESSION_MS = 7 * 24 * 3_600_000
@@ -116,30 +115,23 @@ export function consoleSessionRoutes(app: App, deps: RouteDependencies): void {
     description: 'It works for a minute. `offpeak console` opens it.',
     answer: ConsoleLink,
     errors: ['cross_site_request', 'missing_scope'],
-    handler: (request) => makeLink(request),
-  })
-
-  async function makeLink(request: FastifyRequest): Promise<ConsoleLink> {
-    const { key_id, session_expires } = callerOf(request)
-    if (session_expires !== null || isIdentity(key_id))
-      throw new ApiError(
-        'missing_scope',
-        'Neither a session nor a token can make a link; authenticate with an API key.',
+    async handler(_request, { key_id, session_expires }) {
+      if (session_expires !== null || isIdentity(key_id))
+        throw new ApiError(
+          'missing_scope',
+          'Neither a session nor a token can make a link; authenticate with an API key.',
+        )
+      const created = clock.now()
+      const expires = created + LINK_MS
+      const { token, token_sha256 } = makeConsoleToken()
+      await store.write((tx) =>
+        insertConsoleSession(tx, { token_sha256, kind: 'link', key_id, created, expires }),
       )
-    const created = clock.now()
-    const expires = created + LINK_MS
-    const { token, token_sha256 } = makeConsoleToken()
-    await store.write((tx) =>
-      insertConsoleSession(tx, { token_sha256, kind: 'link', key_id, created, expires }),
-    )
-    // The part after # is not sent to any server, so no log contains it.
-    return {
-      object: 'console_link',
-      token,
-      path: `/console#link=${token}`,
-      expires_at: unixSeconds(expires),
-    }
-  }
+      // The part after # is not sent to any server, so no log contains it.
+      const path = `/console#link=${token}`
+      return { object: 'console_link' as const, token, path, expires_at: unixSeconds(expires) }
+    },
+  })
 }
 
 /** Shows the session of the console: the caller and the service. */
