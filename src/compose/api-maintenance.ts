@@ -71,7 +71,7 @@ export class ApiMaintenance {
       reader: new ChunkReader({ ...options, clock }),
       leases: this.#leases,
       plan: (task, signal) => planBatch({ ...options, clock }, task, signal),
-      restoreTries: restoreStored,
+      tries: { restore: restoreStored },
     })
   }
 

@@ -264,14 +264,14 @@ interface Tally {
 }
 
 export class BatchFaults {
-  readonly #batches = new Map<string, Tally>()
+  readonly #batches = new BoundedMap<string, Tally>(BATCHES_MAX)
   readonly #pending = new Set<string>()
 
   /** Notes the answer to a line of the batch that was sent at `sentAt` (Unix ms). */
   onAnswered(batch_id: string, sentAt: number): void {
     for (const other of this.#pending) {
       if (other === batch_id) continue
-      const tally = this.#batches.get(other)!
+      const tally = this.#batches.get(other) ?? newTally()
       const later = tally.pending.findIndex((at) => at > sentAt)
       const confirmed = later === -1 ? tally.pending.length : later
       if (confirmed === tally.pending.length) this.#pending.delete(other)
@@ -323,15 +323,14 @@ export class BatchFaults {
   #tally(batch_id: string): Tally {
     const known = this.#batches.get(batch_id)
     if (known) return known
-    const tally: Tally = { answered: 0, missed: 0, pending: [] }
+    const tally = newTally()
     this.#batches.set(batch_id, tally)
-    if (this.#batches.size > BATCHES_MAX) {
-      const [first] = this.#batches.keys()
-      this.#batches.delete(first!)
-      this.#pending.delete(first!)
-    }
     return tally
   }
+}
+
+function newTally(): Tally {
+  return { answered: 0, missed: 0, pending: [] }
 }
 
 function rateOf({ answered, missed }: Tally): number {

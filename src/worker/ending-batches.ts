@@ -38,7 +38,7 @@ interface EndingBatchesOptions extends Ports {
   /** Makes the chunks of a batch that ends before it was planned. */
   plan: TaskHandler
   /** Gives a run what is known of how its lines were tried. */
-  restoreTries: (run: Run) => void
+  tries: { restore: (run: Run) => void }
 }
 
 export class EndingBatches {
@@ -117,7 +117,7 @@ export class EndingBatches {
 
   /** Ends the lines of a chunk and has it sealed, unless it cannot be closed now, or its batch is not ending any more. */
   async #close(claim: ChunkRow, reading: Promise<BatchInput>): Promise<void> {
-    const { store, reader, recorder, restoreTries, clock, log, leases } = this.#options
+    const { store, reader, recorder, tries, clock, log, leases } = this.#options
     let lease = claim
     try {
       const input = await reading
@@ -128,7 +128,7 @@ export class EndingBatches {
       }
       const run = await reader.read(claim, input)
       lease = run.results.lease
-      restoreTries(run)
+      tries.restore(run)
       // What was reserved when lines were sent may be used for others since.
       if (!run.allTries().next().done)
         run.isLimited = await hasBlockingLimit(store.read, claim.project_id, run.payers)

@@ -136,9 +136,8 @@ export class Worker {
     this.#claimer = claimer
     this.#endingBatches = new EndingBatches({
       ...options,
-      ...{ reader, leases, recorder: dispatch.recorder },
+      ...{ reader, leases, recorder: dispatch.recorder, tries: dispatch.lines.parked },
       plan: options.tasks.plan,
-      restoreTries: (run) => dispatch.lines.parked.restore(run),
     })
     this.#tasks = new TaskRunner({
       ...options,

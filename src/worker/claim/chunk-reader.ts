@@ -5,8 +5,7 @@ import type { AuditLog } from '../../domain/audit-log.ts'
 import { stopReason } from '../../domain/batch.ts'
 import { wireError } from '../../domain/errors.ts'
 import { type Model, projectedPrice } from '../../domain/model.ts'
-import type { Price } from '../../domain/money.ts'
-import { NO_SPEND } from '../../domain/money.ts'
+import { NO_SPEND, type Price } from '../../domain/money.ts'
 import {
   type ChunkLine,
   InputChanged,
