@@ -31,6 +31,8 @@ test('a run of one character counts as little as the longest token, an astral ch
   assert.equal(countedCharacters(`a${' '.repeat(1000)}b`), 18)
   assert.equal(countedCharacters('😀😁'), 2)
   assert.equal(countedCharacters('ab'.repeat(50)), 100)
+  // As long as a line may be: a regular expression runs out of stack.
+  assert.equal(countedCharacters('x'.repeat(8 * 2 ** 20)), 16)
 })
 
 test('of a report, no more is learned than a tokenizer can make of the prompt, and nothing where it is far less', () => {

@@ -71,13 +71,17 @@ export function charactersPerTokenMax(seen: PromptStatistics | undefined): numbe
 
 /** The characters that a run of one character counts for at most: many vocabularies have tokens for long runs. */
 const RUN_MAX = 16
-const RUNS = new RegExp(`(.)\\1{${RUN_MAX},}`, 'gsu')
 
 /** The characters of a text that count for its lower bound of tokens. */
 export function countedCharacters(text: string): number {
-  const collapsed = text.replace(RUNS, (run) => run.slice(0, RUN_MAX))
   let characters = 0
-  for (const _ of collapsed) characters++
+  let last = ''
+  let run = 0
+  for (const character of text) {
+    run = character === last ? run + 1 : 1
+    last = character
+    if (run <= RUN_MAX) characters++
+  }
   return characters
 }
 
