@@ -257,11 +257,9 @@ class HistogramCell {
     this.sum += value
     this.count++
     const bounds = this.#bounds
-    for (let bucket = 0; bucket < bounds.length; bucket++) {
-      if (value > bounds[bucket]!) continue
-      this.counts[bucket]!++
-      return
-    }
+    let bucket = 0
+    while (bucket < bounds.length && value > bounds[bucket]!) bucket++
+    if (bucket < bounds.length) this.counts[bucket]!++
   }
 }
 

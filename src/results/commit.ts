@@ -84,8 +84,9 @@ export async function commitChunks(
     } else {
       const { journal, byte_start, byte_end } = record
       blobs.set(journal.key, { project_id: JOURNAL_OWNER, blob: journal })
-      const sums = journalSums(tallies, errors, expired_lines)
-      parts.push({ batch_id, idx, journal_blob: journal.key, byte_start, byte_end, sums })
+      const sums: JournalSums = { tallies, errors, expired_lines }
+      const part = { batch_id, idx, journal_blob: journal.key, byte_start, byte_end }
+      parts.push({ ...part, sums: JSON.stringify(sums) })
     }
     settlements.push({ project_id, key_id, batch_id, idx, tallies, last: sealed !== null, hasReservations })
   }
@@ -142,17 +143,9 @@ function deltaOf(
 // the journal. The sums of each journal part are stored beside it in the database for this purpose.
 
 interface JournalSums {
-  tallies: Tally[]
-  errors: ErrorGroup[]
+  tallies: readonly Tally[]
+  errors: readonly ErrorGroup[]
   expired_lines: number
-}
-
-function journalSums(
-  tallies: readonly Tally[],
-  errors: readonly ErrorGroup[],
-  expired_lines: number,
-): string {
-  return JSON.stringify({ tallies, errors, expired_lines })
 }
 
 /**
@@ -178,13 +171,8 @@ export async function reverseJournal(
   const delta = sumOfTallies(tallies)
   if ((await commitChunk(tx, claim, delta, null, now)) !== 'accepted') return null
   const { project_id, key_id, batch_id, idx } = claim
-  await dropJournal(
-    tx,
-    batch_id,
-    idx,
-    now,
-    parts.map(({ journal_blob }) => journal_blob),
-  )
+  const journals = parts.map(({ journal_blob }) => journal_blob)
+  await dropJournal(tx, batch_id, idx, now, journals)
   // A reversal reaches no threshold.
   const settlement = { project_id, key_id, batch_id, idx, tallies, last: false, hasReservations: false }
   await settle(tx, [settlement], now)

@@ -45,9 +45,7 @@ export async function findJournalled(sealed: SealedBlobs, { part, blob: row }: P
 /** Writes the first row of an entry. */
 export function writeEntryHead(out: ByteWriter, line: number, part: FinishedLine['part']): void {
   out.count(line)
-  out.ascii(' ')
-  out.ascii(part)
-  out.ascii('\n')
+  out.ascii(part === 'output' ? ' output\n' : ' error\n')
 }
 
 export function entryHeadBytes(line: number, part: FinishedLine['part']): number {

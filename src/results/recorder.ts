@@ -143,9 +143,7 @@ export class Recorder<R extends RecordedRun> {
     for (;;) {
       // Lines that finished while a journal was being written go into the next one.
       this.#startJournal(0)
-      const journals = [...this.#open]
-        .map(({ results }) => results.journalling)
-        .filter((journal) => journal !== null)
+      const journals = [...this.#open].flatMap(({ results }) => results.journalling ?? [])
       if (this.#writing.size === 0 && journals.length === 0 && !this.#commits.running) return
       await Promise.all([...this.#writing, ...journals, this.#commits.running])
     }
@@ -309,12 +307,10 @@ export class Recorder<R extends RecordedRun> {
     }
   }
 
-  async #isLeased({ results: { lease: claim } }: R): Promise<boolean> {
-    const now = await readRow(this.#options.store.read, 'chunks', {
-      batch_id: claim.batch_id,
-      idx: claim.idx,
-    })
-    return now?.state === 'leased' && now.epoch === claim.epoch
+  async #isLeased({ results }: R): Promise<boolean> {
+    const { batch_id, idx, epoch } = results.lease
+    const now = await readRow(this.#options.store.read, 'chunks', { batch_id, idx })
+    return now?.state === 'leased' && now.epoch === epoch
   }
 
   /** Parks a chunk with a damaged journal. The worker that claims it next reverses the charges of the lost lines. */

@@ -51,21 +51,12 @@ export class ReservationQueue {
         await this.#reserveGroup(group)
       } catch (error) {
         // One rejected statement must not fail the other requests.
-        if (error instanceof StatementRejected && group.length > 1) await this.#reserveEach(group)
+        if (error instanceof StatementRejected && group.length > 1)
+          for (const pending of group) await this.#reserveGroup([pending]).catch(pending.reject)
         else for (const pending of group) pending.reject(error)
       }
     }
     this.#reserving = false
-  }
-
-  async #reserveEach(group: readonly Pending[]): Promise<void> {
-    for (const pending of group) {
-      try {
-        await this.#reserveGroup([pending])
-      } catch (error) {
-        pending.reject(error)
-      }
-    }
   }
 
   /** An attempt before which another one took effect is queued again, with the outcome of that one. */
