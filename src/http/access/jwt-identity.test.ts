@@ -88,7 +88,9 @@ async function world(rules: Partial<JwtRules> = {}, more: Partial<ServerDependen
       const payload = Object.fromEntries(
         Object.entries({ ...standard, ...claims }).filter(([, one]) => one !== null),
       )
-      return await new SignJWT(payload).setProtectedHeader({ alg: 'ES256', kid }).sign(pair!.privateKey)
+      return await new SignJWT(payload)
+        .setProtectedHeader({ alg: 'ES256', ...(kid !== '' && { kid }) })
+        .sign(pair!.privateKey)
     },
     get: (key, path = PATH, call = {}) => server.call('GET', path, { key, ...call }),
     async [Symbol.asyncDispose]() {
@@ -356,6 +358,20 @@ describe('the keys of the issuer', () => {
       [200, 401, 200],
     )
     assert.equal(w.issuer.reads, 2)
+  })
+
+  test('are all tried for a token that names none of them', async () => {
+    await using w = await world()
+    await w.issuer.add('second')
+    for (const pair of [...w.issuer.keys.values()])
+      assert.equal((await w.get(await w.token({}, '', pair))).outcome, '200')
+    const other = await w.token({}, '', await generateKeyPair('ES256'))
+    const [first] = w.issuer.keys.values()
+    const late = await w.token({ exp: w.now() - 120 }, '', first)
+    assert.deepEqual(await outcomes(w, { other, late }), {
+      other: '401 invalid_api_key: its signature is wrong, or it is no signed JWT.',
+      late: '401 invalid_api_key: it has expired.',
+    })
   })
 
   test('are no longer accepted five minutes after the issuer has withdrawn them', async () => {

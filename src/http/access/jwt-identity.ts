@@ -4,7 +4,7 @@
 // of the issuer and the row of the subject.
 import { readFile } from 'node:fs/promises'
 import { Readable } from 'node:stream'
-import type { JWTPayload, JWTVerifyGetKey, LocalJWKSet } from 'jose'
+import type { JWTPayload, JWTVerifyGetKey, JWTVerifyOptions, LocalJWKSet } from 'jose'
 import { PROJECT_SCOPES, revocationId, SCOPES, type Scope } from '../../domain/api-key.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { keySetProblem } from '../../domain/credentials.ts'
@@ -91,14 +91,14 @@ export class JwtIdentity {
   }
 
   async #verified(token: string): Promise<JWTPayload> {
-    const { jwtVerify, errors } = await import('jose')
+    const { errors } = await import('jose')
     const { issuer, audience } = this.#rules
+    const options = {
+      ...{ issuer, audience: [...audience], algorithms: ALGORITHMS, requiredClaims: ['sub', 'exp'] },
+      ...{ clockTolerance: SKEW_S, currentDate: new Date(this.#clock.now()) },
+    }
     try {
-      const { payload } = await jwtVerify(token, this.#keys.find, {
-        ...{ issuer, audience: [...audience], algorithms: ALGORITHMS, requiredClaims: ['sub', 'exp'] },
-        ...{ clockTolerance: SKEW_S, currentDate: new Date(this.#clock.now()) },
-      })
-      return payload
+      return await payloadOf(token, this.#keys.find, options)
     } catch (error) {
       if (error instanceof errors.JWTExpired) throw rejected('it has expired')
       if (error instanceof errors.JWTClaimValidationFailed)
@@ -139,6 +139,27 @@ export class JwtIdentity {
         ? `The claim \`${claim}\` of the token names several projects: ${names.join(', ')}. A token acts for one.`
         : `The claim \`${claim}\` of the token names ${names.join(', ')}, and this service has no such project.`,
     )
+  }
+}
+
+/** The claims of a token that names its key, or that any key of its algorithm verifies, as while an issuer changes its key. */
+async function payloadOf(
+  token: string,
+  find: JWTVerifyGetKey,
+  options: JWTVerifyOptions,
+): Promise<JWTPayload> {
+  const { jwtVerify, errors } = await import('jose')
+  try {
+    return (await jwtVerify(token, find, options)).payload
+  } catch (several) {
+    if (!(several instanceof errors.JWKSMultipleMatchingKeys)) throw several
+    for await (const key of several)
+      try {
+        return (await jwtVerify(token, key, options)).payload
+      } catch (error) {
+        if (!(error instanceof errors.JWSSignatureVerificationFailed)) throw error
+      }
+    throw several
   }
 }
 
