@@ -97,6 +97,16 @@ test('a report counts if unfinished chunks need its model', () => {
   )
 })
 
+test('a batch of more models than are listed waits for those whose servers failed on its lines', () => {
+  const several = chunks({ model: null, state: 'leased' })
+  const laneReports = [
+    report({ model: 'other', state: 'throttled', batches: { c: '429' } }),
+    report({ model: 'own', state: 'throttled', batches: { b: '429' } }),
+  ]
+  assert.equal(reason([several], { laneReports })?.model, 'own')
+  assert.equal(reason([chunks({ model: 'fine' })], { laneReports })?.code, 'queued')
+})
+
 test('chunks of several models wait for the models of their batch, and chunks at a batch API for that', () => {
   const laneReports = [report({ model: 'other' })]
   const several = chunks({ model: null })

@@ -142,12 +142,13 @@ function modelReason(
   groups: readonly ChunkGroup[],
   laneReports: readonly LaneReport[],
 ): WaitingReason | null {
-  const needed = modelsOfGroups(
-    batch,
-    groups.filter(({ parked_reason }) => parked_reason !== 'remote_batch'),
-  )
+  const rest = groups.filter(({ parked_reason }) => parked_reason !== 'remote_batch')
+  const needed = modelsOfGroups(batch, rest)
+  // Of more models than a batch lists, those count on which its lines have failed.
+  const isUnlisted = batch.models === null && rest.some(({ model }) => model === null)
   for (const report of laneReports) {
-    const reason = needed.has(report.model) ? reasonFrom(batch.id, report) : null
+    const isNeeded = needed.has(report.model) || (isUnlisted && batch.id in report.batches)
+    const reason = isNeeded ? reasonFrom(batch.id, report) : null
     if (reason) return reason
   }
   return null
