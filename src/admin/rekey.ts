@@ -1,7 +1,7 @@
 // Replaces the master key of a database, and switches the key files. Only wrapped keys are rewritten; blobs stay as
 // they are. Each wrapped key names its master key and each page is a transaction, so an interrupted rekey is run again
 // and continues.
-import { createHash, randomInt } from 'node:crypto'
+import { hash, randomInt } from 'node:crypto'
 import { link, readFile, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
@@ -245,7 +245,7 @@ async function keepOld(path: string, service: KeyService | null): Promise<void> 
   if (kept !== null) {
     // Another key service may have encrypted the old file.
     const key = await readMasterKey(old, service).catch(() => null)
-    await rename(old, `${old}.${key?.id ?? createHash('sha256').update(kept).digest('hex').slice(0, 16)}`)
+    await rename(old, `${old}.${key?.id ?? hash('sha256', kept).slice(0, 16)}`)
   }
   await link(path, old)
   await syncFolder(dirname(path))

@@ -49,18 +49,22 @@ export interface ConfigRequest {
   now?: number
 }
 
+/** Variables that name the programs of engines, which `run` starts. */
+export const ENGINE_VARIABLES = [
+  'OFFPEAK_LLAMA_SERVER',
+  'OFFPEAK_VLLM',
+  'OFFPEAK_SGLANG',
+  'OFFPEAK_OLLAMA',
+  'OFFPEAK_MLX',
+] as const
+
 /** Variables that begin with OFFPEAK_ and are not keys of the configuration. */
 const OTHER_VARIABLES = [
   'OFFPEAK_BASE_URL',
   'OFFPEAK_API_KEY',
   'OFFPEAK_MASTER_KEY',
   'OFFPEAK_CONFIG',
-  // Programs that `run` starts.
-  'OFFPEAK_LLAMA_SERVER',
-  'OFFPEAK_VLLM',
-  'OFFPEAK_SGLANG',
-  'OFFPEAK_OLLAMA',
-  'OFFPEAK_MLX',
+  ...ENGINE_VARIABLES,
 ]
 
 /**

@@ -185,10 +185,9 @@ export function sizeText(bytes: number): string {
 // The form of opening hours: days of the week, times of the day, a time zone.
 
 const DAYS = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun']
-const DAYS_SCHEMA = text(
-  /^(daily|(mon|tue|wed|thu|fri|sat|sun)([-,] ?(mon|tue|wed|thu|fri|sat|sun))*)$/,
-  'days such as mon-fri, sat or "mon,wed", or daily',
-)
+const DAY = `(${DAYS.join('|')})`
+const DAYS_EXPECTED = 'days such as mon-fri, sat or "mon,wed", or daily'
+const DAYS_SCHEMA = text(new RegExp(`^(daily|${DAY}([-,] ?${DAY})*)$`), DAYS_EXPECTED)
 const TIME = text(/^([01]\d|2[0-3]):[0-5]\d$|^24:00$/, 'a time of the day in quotes, "00:00" to "24:00"')
 
 const TIMEZONE: Shape<string> = checked(
@@ -199,10 +198,7 @@ const TIMEZONE: Shape<string> = checked(
 )
 
 const WINDOW = section({
-  days: byDefault(
-    'daily',
-    scalar(DAYS_SCHEMA, 'days such as mon-fri, sat or "mon,wed", or daily', ['string'], daysOf),
-  ),
+  days: byDefault('daily', scalar(DAYS_SCHEMA, DAYS_EXPECTED, ['string'], daysOf)),
   from: byDefault('00:00', scalar(TIME, 'a time such as "20:00"', ['string'], minutesOf)),
   to: byDefault('24:00', scalar(TIME, 'a time such as "07:00"', ['string'], minutesOf)),
   timezone: byDefault('UTC', TIMEZONE),

@@ -397,7 +397,7 @@ function withCredentials(
 const SAMPLERS: Readonly<Record<string, number | null>> = { always_on: 1, always_off: 0, traceidratio: null }
 const DEFAULT_SAMPLER = 'parentbased_always_on'
 
-/** How the variables of a signal name its queue, and how long that gathers by default. */
+/** The prefix of each signal's variables for its queue, and the time in ms for which a queue gathers by default. */
 const QUEUES = {
   TRACES: { prefix: 'BSP', delay_ms: 5_000 },
   LOGS: { prefix: 'BLRP', delay_ms: 1_000 },

@@ -1,7 +1,7 @@
 // An API key is `opk_<region>_<id>_<secret>`: it names the region where it is valid and the ID of its row. The
 // secret, 256 random bits, is compared by its hash; 256 random bits cannot be guessed, so the hash needs neither a
 // salt nor a slow function.
-import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
+import { hash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { BASE32, ID_PREFIXES } from './ids.ts'
 
 /** The permissions of a key, one or more. The routes declare the scope that they require. */
@@ -63,7 +63,7 @@ export function makeApiKey(region: string, key_id: string): { key: string; secre
 
 /** SHA-256 of the secret's text, hex. */
 export function hashSecret(secret: string): string {
-  return createHash('sha256').update(secret).digest('hex')
+  return hash('sha256', secret)
 }
 
 /** Whether `secret` has this hash, compared in constant time. */
@@ -80,7 +80,7 @@ export const IDENTITY_ID = `${ID_PREFIXES.key}z`
 
 /** The row ID of an identity, a hash of `names`, so that finding the row needs no index. It sorts after key IDs. */
 export function identityId(...names: readonly string[]): string {
-  const digest = createHash('sha256').update(names.join('\0')).digest()
+  const digest = hash('sha256', names.join('\0'), 'buffer')
   return IDENTITY_ID + [...digest.subarray(0, 25)].map((byte) => BASE32[byte & 31]).join('')
 }
 

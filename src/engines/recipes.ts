@@ -1,4 +1,5 @@
 // How each known engine is started: its command, variables, files and room.
+import type { ENGINE_VARIABLES } from '../config/load.ts'
 import type { GgufModel } from './gguf.ts'
 
 /**
@@ -11,7 +12,7 @@ export interface Recipe {
   name: string
   title: string
   /** The variable that names the program, where it is not on the PATH. */
-  variable: string
+  variable: (typeof ENGINE_VARIABLES)[number]
   /** The command line that starts the engine, the program first. */
   command: readonly string[]
   env: Readonly<Record<string, string>>

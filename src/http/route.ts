@@ -229,14 +229,6 @@ export class RouteTable {
     return [...new Set(this.#routes.map((route) => route.declared))]
   }
 
-  /** The declared path of the endpoint that answers a call. */
-  patternOf(method: string, given: string): string | undefined {
-    const path = withoutSlash(given)
-    const routes = this.#routes.filter((route) => route.methods.includes(method))
-    return (routes.find((route) => route.url === path) ?? routes.find((route) => matches(route.url, path)))
-      ?.url
-  }
-
   /** The methods of `path`, for the Allow header; empty for an unknown path. Wildcards come last. */
   methodsOf(path: string): string[] {
     const all = this.#routes.filter((route) => matches(route.url, withoutSlash(path)))

@@ -58,7 +58,7 @@ async function recordFor(
 export interface LineEnd {
   line: number
   request: Pick<NewEvent, 'type' | 'data'>
-  /** Of a background response. */
+  /** The event of the background response; null: the request was none. */
   response: Pick<NewEvent, 'type' | 'data'> | null
 }
 

@@ -34,9 +34,19 @@ export class Contract {
     this.#undescribed = new Set(routes.all.filter(({ doc }) => doc === null).map(({ url }) => url))
   }
 
+  /** The declared path of the endpoint that answers a call. */
+  #patternOf(method: string, given: string): string | undefined {
+    const pathname = given.length > 1 && given.endsWith('/') ? given.slice(0, -1) : given
+    const urls = this.#routes.all.flatMap(({ methods, url }) => (methods.includes(method) ? [url] : []))
+    return (
+      urls.find((url) => url === pathname) ??
+      urls.find((url) => new URLPattern({ pathname: url }).test({ pathname }))
+    )
+  }
+
   /** Throws where the answer is not as described. Paths that are no endpoint are not described. */
   verify(method: string, path: string, answer: { status: number; text: string; headers: Headers }): void {
-    const url = this.#routes.patternOf(method, path.split('?', 1)[0] ?? '')
+    const url = this.#patternOf(method, path.split('?', 1)[0] ?? '')
     if (url === undefined || method === 'HEAD' || this.#undescribed.has(url)) return
     const described = url.replace(/:(\w+)/g, '{$1}').replace('*', '{model}')
     const where = `${method} ${described} ${answer.status}`

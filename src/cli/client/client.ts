@@ -1,7 +1,7 @@
 // Calls the API. The client retries calls on 429, 5xx and broken connections, with growing delays and never before
 // Retry-After. A call fails at once when no connection to the server was ever made; otherwise the client retries, because
 // the server may be restarting. An error answer becomes a message with the advice from the table of errors.
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import Type, { type Static, type TSchema } from 'typebox'
 import { Value } from 'typebox/value'
 import type { Agent, Dispatcher, FormData } from 'undici'
@@ -75,7 +75,7 @@ export class ApiClient {
 
   /** A hash that identifies the API key in stored files. */
   get keyHash(): string {
-    return createHash('sha256').update(this.#options.apiKey).digest('hex')
+    return hash('sha256', this.#options.apiKey)
   }
 
   async get<T extends TSchema>(shape: T, path: string, query: Call['query'] = {}): Promise<Static<T>> {

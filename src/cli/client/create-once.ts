@@ -1,7 +1,7 @@
 // Creating commands keep their Idempotency-Key in a file until they have ended. A command that is repeated after its answer was
 // lost, could not be read, or was interrupted sends the same key, and gets the batch of the first call; a command that ended
 // leaves nothing, so that the next one creates another batch.
-import { createHash, randomUUID } from 'node:crypto'
+import { hash, randomUUID } from 'node:crypto'
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
@@ -23,10 +23,7 @@ export async function createOnce<T>(
   call: unknown,
   create: (key: string) => Promise<T>,
 ): Promise<T> {
-  const name = createHash('sha256')
-    .update(JSON.stringify([target, client.keyHash, call]))
-    .digest('hex')
-    .slice(0, 32)
+  const name = hash('sha256', JSON.stringify([target, client.keyHash, call])).slice(0, 32)
   const folder = stateFolder(env, 'calls')
   const path = join(folder, name)
   const earlier = await readKept(path, clock.now())

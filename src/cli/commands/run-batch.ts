@@ -1,6 +1,6 @@
 // Uploads a file, waits for its validation, creates a batch, waits for it and downloads its results. An interrupted
 // run is resumed with the same upload and the same batch, which the state of the run names.
-import { createHash, randomBytes } from 'node:crypto'
+import { hash, randomBytes } from 'node:crypto'
 import { createReadStream, rmSync } from 'node:fs'
 import { readFile, rm } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
@@ -269,7 +269,7 @@ export function idempotencyKey(state: RunState): string {
   const { input_sha256, window, metadata, file_id, nonce } = state
   const parts = [input_sha256, window, metadataText(metadata), file_id, nonce]
   parts.push(...Object.values(ownTerms(state)).map((term) => JSON.stringify(term)))
-  return `run-${createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 48)}`
+  return `run-${hash('sha256', JSON.stringify(parts)).slice(0, 48)}`
 }
 
 /** Reads the state of a run; undefined when there is none that this version can read. */

@@ -4,7 +4,7 @@
 //
 // Without a key every call runs, except a retry of a client library (x-stainless-retry-count): it gets the stored
 // response of the same call within the last ten minutes.
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import type { Clock } from '../../domain/clock.ts'
@@ -251,7 +251,7 @@ function termsOf(headers: IdempotentCall['headers']): Terms {
 
 function fingerprintOf({ route, headers, request }: IdempotentCall): string {
   const what = [route, headers['x-service-entity'] ?? null, sorted(request)]
-  return createHash('sha256').update(JSON.stringify(what)).digest('hex')
+  return hash('sha256', JSON.stringify(what))
 }
 
 /** Sorts a value into canonical JSON: independent of the order of keys; null and absent are the same. */

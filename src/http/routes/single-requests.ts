@@ -1,6 +1,6 @@
 // Requests that come one at a time, each a line of a batch that gathers them (intake/gathered-requests.ts): POST /v1/requests, and
 // /v1/responses for clients of OpenAI's Responses API, whose background responses are such requests.
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { PENDING_LINE, readInput, responseStatus } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
@@ -80,7 +80,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     },
   )
 
-  /** The ID of its request. Throws request_not_found, also where the response was deleted. */
+  /** The request ID of a response. Throws request_not_found, also where the response was deleted. */
   async function idOfResponse(caller: Caller, response_id: string): Promise<string> {
     const id = requestIdOf(response_id)
     const { batch, line } = await placeOf(caller, id)
@@ -150,7 +150,10 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
       const plan = planOf(plans, caller)
       const offered = plan.completion_windows.map(({ text }) => text)
       const window = offeredWindow(plan, completion_window ?? defaultWindow(offered))
-      const call = idempotentCall(request, 'POST /v1/requests', { ...request.body, body: sha256Of(body) })
+      const call = idempotentCall(request, 'POST /v1/requests', {
+        ...request.body,
+        body: hash('sha256', body),
+      })
       const show = (accepted: LineRecord): object => accepted
       return await accept(request, caller, reply, { ...rest, body, window, call, status: 202, show })
     },
@@ -181,7 +184,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
         ...{ endpoint: '/v1/responses', body, window, status: 200 },
         metadata: { ...metadata, ...(continuation_id && { conversation: continuation_id }) },
         call: idempotentCall(request, 'POST /v1/responses', {
-          ...{ body: sha256Of(body), wanted, continuation_id },
+          ...{ body: hash('sha256', body), wanted, continuation_id },
         }),
         show: shownResponse,
       })
@@ -264,10 +267,6 @@ const ERROR_CODES = [
   'usage_limit_exceeded',
   'quota_exceeded',
 ] as const
-
-function sha256Of(body: Buffer): string {
-  return createHash('sha256').update(body).digest('hex')
-}
 
 // Background responses.
 

@@ -260,11 +260,11 @@ export function newWebhook(
 /** The webhook that is made with a batch or a single request. */
 export interface OwnWebhook {
   row: WebhookRow
-  /** One that was made here. */
+  /** The signing secret, if it was made here. */
   secret: string | undefined
 }
 
-/** Throws invalid_request, and for a key without the scope. */
+/** The webhook that a call asks for; null: none. Throws invalid_request and missing_scope. */
 export function ownWebhook(
   { webhooks, clock }: Pick<RouteDependencies, 'webhooks' | 'clock'>,
   caller: Caller,
@@ -276,7 +276,7 @@ export function ownWebhook(
   return { row: made.row, secret: order.secret === undefined ? made.secret : undefined }
 }
 
-/** The first answer alone shows the secret: it is not stored with what repeated calls get. */
+/** Adds the secret to the first answer of a call. It is not stored with the answer that repeated calls get. */
 export function withSecret(answer: IdempotentResponse, webhook: OwnWebhook | null): IdempotentResponse {
   if (webhook === null || answer.replayed) return answer
   const { webhook: shown, ...rest } = JSON.parse(answer.text)
