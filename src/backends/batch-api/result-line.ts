@@ -104,7 +104,8 @@ function resultEndedAs(ended: string, { body, error }: FoundResult, endpoint: En
     return classify({ status: 200, body: Buffer.from(body) }, endpoint)
   if (ended === 'errored' && error !== null) {
     const found: unknown = JSON.parse(error.toString())
-    const { type, message, details } = isRecord(found) && isRecord(found.error) ? found.error : {}
+    const { error: inner } = isRecord(found) ? found : {}
+    const { type, message, details } = isRecord(inner) ? inner : isRecord(found) ? found : {}
     if (isRecord(details) && details.error_code === OVER_LIMIT) return overLimit(message)
     const status = typeof type === 'string' && Object.hasOwn(STATUSES, type) ? STATUSES[type]! : 500
     return classify({ status, body: error }, endpoint)

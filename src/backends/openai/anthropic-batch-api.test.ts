@@ -198,6 +198,8 @@ test('errors of a line are what the same answer to a line that was sent alone wo
   assert.deepEqual(kindOf(errored('api_error')), ['failed', 500])
   assert.deepEqual(kindOf(errored('billing_error')), ['failed', 402])
   assert.deepEqual(kindOf(errored('toString')), ['failed', 500])
+  const bare = '{"type":"errored","error":{"type":"rate_limit_error","message":"slow"}}'
+  assert.deepEqual(kindOf(bare), ['throttled', 429], 'an error without an envelope')
   for (const left of ['expired', 'canceled', 'errored', 'succeeded', 'new'])
     assert.deepEqual(kindOf(`{"type":"${left}"}`), ['failed', null])
 })
