@@ -47,11 +47,12 @@ async function recordFor(
   { project_id, type, data }: NewEvent,
   webhooks: readonly WebhookRow[],
   now: number,
-): Promise<void> {
-  const event_id = newId('event', now)
-  await insertRow(tx, 'events', { id: event_id, project_id, type, data: JSON.stringify(data), created: now })
+): Promise<EventRow> {
+  const event = { id: newId('event', now), project_id, type, data: JSON.stringify(data), created: now }
+  await insertRow(tx, 'events', event)
   for (const { id: webhook_id } of webhooks)
-    await queueDelivery(tx, { project_id, webhook_id, event_id }, now)
+    await queueDelivery(tx, { project_id, webhook_id, event_id: event.id }, now)
+  return event
 }
 
 /** The end of a single request. */
@@ -83,11 +84,7 @@ export async function recordLineEnds(
 /** Sends one webhook a test event, whatever types it subscribes to. */
 export async function recordTestEvent(tx: Writer, webhook: WebhookRow, now: number): Promise<EventRow> {
   const { id: webhook_id, project_id } = webhook
-  const data = JSON.stringify({ webhook_id })
-  const event: EventRow = { id: newId('event', now), project_id, type: TEST_EVENT, data, created: now }
-  await insertRow(tx, 'events', event)
-  await queueDelivery(tx, { project_id, webhook_id, event_id: event.id }, now)
-  return event
+  return await recordFor(tx, { project_id, type: TEST_EVENT, data: { webhook_id } }, [webhook], now)
 }
 
 /** Queues the delivery of an event to a webhook, once for each such pair. */

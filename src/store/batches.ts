@@ -151,16 +151,17 @@ function containsText(column: string, text: string): RawBuilder<boolean> {
   return sql<boolean>`replace(${sql.ref(column)}, ${text}, '') <> ${sql.ref(column)}`
 }
 
-/** The columns with the times at which a batch enters a status. */
-const ENTERED_AT = {
-  queued: 'queued_at',
+/** The columns with the times at which a batch enters the statuses whose times the API shows, in their order. */
+export const SHOWN_AT = {
   in_progress: 'in_progress_at',
+  cancelling: 'cancelling_at',
   completed: 'completed_at',
   failed: 'failed_at',
   expired: 'expired_at',
-  cancelling: 'cancelling_at',
   cancelled: 'cancelled_at',
 } as const
+
+const ENTERED_AT = { queued: 'queued_at', ...SHOWN_AT } as const
 
 /** Moves the batch to a status; undefined if the table of transitions does not allow it. */
 export async function moveBatch(

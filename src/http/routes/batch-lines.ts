@@ -7,6 +7,7 @@ import { LINE_NUMBER_MAX } from '../../domain/ids.ts'
 import { usd } from '../../domain/money.ts'
 import { readStatistics } from '../../results/batch-statistics.ts'
 import type { ReadPorts } from '../../results/finished-lines.ts'
+import { SHOWN_AT } from '../../store/batches.ts'
 import {
   BatchErrors,
   BatchLine,
@@ -92,15 +93,7 @@ function lineNumber(text: string): number | null {
 
 // GET /v1/batches/{batch_id}/errors and …/timeline: failed lines by error, and finished lines over time.
 
-const TIMES = [
-  ['validating', 'created'],
-  ['in_progress', 'in_progress_at'],
-  ['cancelling', 'cancelling_at'],
-  ['completed', 'completed_at'],
-  ['failed', 'failed_at'],
-  ['expired', 'expired_at'],
-  ['cancelled', 'cancelled_at'],
-] as const
+const BEGAN_AT = { validating: 'created', ...SHOWN_AT } as const
 
 export function batchStatisticsRoutes(app: App, { store }: RouteDependencies): void {
   route(app, 'GET /v1/batches/:batch_id/errors', {
@@ -142,7 +135,7 @@ export function batchStatisticsRoutes(app: App, { store }: RouteDependencies): v
         points: points.map(({ at, cost_nanos, ...counts }) => {
           return { at: unixSeconds(at), ...counts, cost_usd: usd(cost_nanos) }
         }),
-        states: TIMES.flatMap(([status, column]) => {
+        states: Object.entries(BEGAN_AT).flatMap(([status, column]) => {
           const at = batch[column]
           return at === null ? [] : [{ status, at: unixSeconds(at) }]
         }),

@@ -11,7 +11,7 @@ import { readMetadata, shownFields } from '../../intake/batch-fields.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/batch.ts'
 import { type BatchProgress, readBatchProgress } from '../../progress/waiting-reason.ts'
 import { requestExport } from '../../results/export.ts'
-import { batchCursor, batchName, listBatches } from '../../store/batches.ts'
+import { batchCursor, batchName, listBatches, SHOWN_AT } from '../../store/batches.ts'
 import { cursorId, type Listed } from '../../store/page.ts'
 import { readOwn } from '../../store/rows.ts'
 import type { BatchRow } from '../../store/schema.ts'
@@ -219,15 +219,7 @@ export function checkPlace(
 
 const problems = Compile(Type.Array(BatchProblem))
 
-const TIMES = [
-  'in_progress_at',
-  'completed_at',
-  'failed_at',
-  'expired_at',
-  'cancelling_at',
-  'cancelled_at',
-  'paused_at',
-] as const
+const TIMES = [...Object.values(SHOWN_AT), 'paused_at'] as const
 
 export async function showBatchNow(
   { store, clock, models }: Pick<RouteDependencies, 'store' | 'clock' | 'models'>,
