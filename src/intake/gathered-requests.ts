@@ -85,6 +85,15 @@ export interface SingleRequest {
   hasWebhook: boolean
 }
 
+/** The parts of a line beside its body. */
+interface LineParts {
+  endpoint: string
+  custom_id: string
+  metadata: object | null
+  /** The prefix of the body's fields in the `param` of errors. */
+  prefix: string
+}
+
 /** The batch and line of an accepted request. */
 export interface Gathered {
   batch: BatchRow
@@ -135,7 +144,7 @@ export class RequestLines {
 
   /** The line of a request whose `body` is the received JSON. Throws the errors of invalid lines. */
   lineOf(
-    { endpoint, custom_id, metadata }: { endpoint: string; custom_id: string; metadata: object | null },
+    { endpoint, custom_id, metadata, prefix }: LineParts,
     body: Buffer,
     models: ReadonlyMap<string, Model>,
     bytesMax: number,
@@ -148,10 +157,11 @@ export class RequestLines {
     if (scanned.ok && fault === null) return { line, model: scanned.body.model ?? '', entity: scanned.entity }
     const { code, message, param = null }: { code: string; message: string; param?: string | null } = fault!
     const isOfLine = param === null || /^(custom_id|metadata|body)\b/.test(param)
-    const shown = param === 'url' ? 'endpoint' : isOfLine ? param : `body.${param}`
+    const ofBody = isOfLine ? param?.replace(/^body\./, prefix) : `${prefix}${param}`
+    const shown = param === 'url' ? 'endpoint' : (ofBody ?? null)
     throw new ApiError(
       isErrorCode(code) ? code : 'invalid_request',
-      message,
+      param === 'url' ? message.replace('`url`', '`endpoint`') : message,
       shown === null ? {} : { param: shown },
     )
   }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { INLINE_LINES_MAX, takeInlineLines } from './inline-lines.ts'
+import { INLINE_LINES_MAX, takeBody, takeInlineLines } from './inline-lines.ts'
 
 const CHAT = '/v1/chat/completions'
 
@@ -97,4 +97,9 @@ test('the hash tells requests apart', async () => {
   assert.equal(new Set(hashes.map(({ sha256 }) => sha256)).size, 3)
   const again = await taken('{"x":1,"requests":[{"a":1}]}')
   assert.equal(again.sha256, hashes[0]?.sha256)
+})
+
+test('a body that is not valid UTF-8 is rejected', async () => {
+  const bytes = Buffer.from('{"endpoint":"/v1/embeddings","body":{"input":"\u00e9"}}', 'latin1')
+  await assert.rejects(takeBody(bytes), { code: 'invalid_json', details: { param: 'body' } })
 })

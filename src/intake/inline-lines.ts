@@ -2,6 +2,7 @@
 // file: the bytes of a request are copied, and never parsed into objects. Line breaks within a request become blanks,
 // because a line break ends a line.
 
+import { isUtf8 } from 'node:buffer'
 import { createHash } from 'node:crypto'
 import type { BatchEndpoint } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
@@ -51,7 +52,10 @@ export async function takeBody(bytes: Buffer): Promise<{ rest: Buffer; body: Buf
   const { rest, taken } = await takeMember(bytes, BODY, 'object', '{}', async (json) => {
     const start = json.at
     json.skipValue()
-    return withoutLineBreaks(bytes.subarray(start, json.at))
+    const body = bytes.subarray(start, json.at)
+    // The rest is decoded, and so checked, by the reader of the call.
+    if (!isUtf8(body)) throw new ApiError('invalid_json', '`body` is not valid UTF-8.', { param: 'body' })
+    return withoutLineBreaks(body)
   })
   return { rest, body: taken }
 }

@@ -8,10 +8,13 @@ export const CreateResponse = Type.Object(
     model: maybeText('A model that serves `/v1/responses`.'),
     background: maybe(Type.Boolean(), 'Must be true.'),
     background_options: maybe(
-      Type.Object({
-        completion_window: maybeText('`soonest`, or a duration such as `2h` or `8h`.'),
-        continuation_id: maybeText('The conversation that the response belongs to.'),
-      }),
+      Type.Object(
+        {
+          completion_window: maybe(Type.String(), '`soonest`, or a duration such as `2h` or `8h`.'),
+          continuation_id: maybe(Type.String(), 'The conversation that the response belongs to.'),
+        },
+        { additionalProperties: false },
+      ),
     ),
     metadata: maybe(Metadata),
   },
@@ -52,7 +55,8 @@ export function inputItems(id: string, input: unknown): (Static<typeof InputItem
   const items: unknown[] = Array.isArray(input) ? input : [{ role: 'user', content: input }]
   return items.map((item, i) => {
     const { content, ...rest } = Object(item)
-    const parts = typeof content === 'string' ? [{ type: 'input_text', text: content }] : content
+    const type = rest.role === 'assistant' ? 'output_text' : 'input_text'
+    const parts = typeof content === 'string' ? [{ type, text: content }] : content
     return {
       ...{ id: `${id.replace('resp_', 'msg_')}_${i}`, type: 'message', ...rest },
       ...(parts !== undefined && { content: parts }),

@@ -113,8 +113,11 @@ test('what would fail a line is an error of the call, with the parameter', async
     ],
   ] as const) {
     const answer = await service.request('POST', '/v1/requests', order)
-    const { error } = (await answer.json()) as { error: { code: string; param: string } }
+    const { error } = (await answer.json()) as {
+      error: { code: string; param: string; message: string }
+    }
     assert.deepEqual([answer.status, error.code, error.param], [status, code, param], JSON.stringify(order))
+    if (param === 'endpoint') assert.match(error.message, /^`endpoint` must be/)
   }
   assert.deepEqual((await service.json<{ data: WireBatch[] }>('GET', '/v1/batches?kind=all')).data, [])
 })
@@ -263,6 +266,8 @@ test('a background response is a single request to its endpoint, in the form of 
     id: 'resp_server',
     object: 'response',
     status: 'completed',
+    created_at: 1,
+    metadata: {},
     model: 'm',
     output: [{ type: 'message' }],
   }
@@ -273,12 +278,19 @@ test('a background response is a single request to its endpoint, in the form of 
   const yaml = configFor(upstream.base_url).replace('- id: m', '- id: m\n    endpoints: [/v1/responses]')
   await using service = await TestService.start(yaml)
   const order =
-    '{"model":"m", "background":true,"input":"a","temperature":1.0,"background_options":{"completion_window":"2h","continuation_id":"c1"}}'
+    '{"model":"m", "background":true,"input":"a","temperature":1.0,"metadata":{"user":"u1","conversation":"c0"},"background_options":{"completion_window":"2h","continuation_id":"c1"}}'
   const created = await service.request('POST', '/v1/responses', order, JSON_TYPE)
-  const queued = (await created.json()) as { id: string; status: string; output: object[]; metadata: object }
+  const queued = (await created.json()) as {
+    id: string
+    status: string
+    output: object[]
+    metadata: object
+    created_at: number
+  }
   assert.equal(created.status, 200, JSON.stringify(queued))
   assert.deepEqual([created.status, queued.status, queued.output], [200, 'queued', []])
-  assert.deepEqual(queued.metadata, { conversation: 'c1' })
+  const metadata = { user: 'u1', conversation: 'c1' }
+  assert.deepEqual(queued.metadata, metadata)
   await waited(service, queued.id.replace('resp_', 'req_'))
   const ended = await service.json<object>('GET', `/v1/responses/${queued.id}`)
   assert.partialDeepStrictEqual(ended, {
@@ -288,10 +300,17 @@ test('a background response is a single request to its endpoint, in the form of 
     status: 'completed',
     background: true,
     error: null,
+    created_at: queued.created_at,
+    metadata,
   })
   assert.deepEqual(
     upstream.calls.map(({ path, bytes }) => [path, bytes.toString()]),
-    [['/v1/responses', '{"model":"m","input":"a","temperature":1.0}']],
+    [
+      [
+        '/v1/responses',
+        '{"model":"m","input":"a","temperature":1.0,"metadata":{"user":"u1","conversation":"c0"}}',
+      ],
+    ],
   )
   const { responses } = new OpenAI({ apiKey: service.key, baseURL: `${service.url}/v1` })
   const { data: items } = await responses.inputItems.list(queued.id)
@@ -303,7 +322,16 @@ test('a background response is a single request to its endpoint, in the form of 
     responses.cancel(queued.id),
   ])
     await assert.rejects(gone, { status: 404 })
-  const live = await service.request('POST', '/v1/responses', { model: 'm', input: 'a' })
-  assert.equal(live.status, 400)
-  assert.match(await live.text(), /Set `background` to true/)
+  for (const [more, param] of [
+    [{ background: false }, 'background'],
+    [{ stream: true }, 'stream'],
+    [{ input: 3 }, 'input'],
+    [{ background_options: { completion_window: 'soon' } }, 'background_options.completion_window'],
+    [{ background_options: { window: '2h' } }, 'background_options.window'],
+  ] as const) {
+    const order = { model: 'm', input: 'a', background: true, ...more }
+    const wrong = await service.request('POST', '/v1/responses', order)
+    const { error } = (await wrong.json()) as { error: { param: string } }
+    assert.deepEqual([wrong.status, error.param], [400, param])
+  }
 })

@@ -52,6 +52,8 @@ interface Order {
   metadata?: Metadata | null | undefined
   window: CompletionWindow
   webhook?: CreateBatchWebhook | null | undefined
+  /** The prefix of the body's fields in the call, as errors name them. */
+  prefix: 'body.' | ''
   call: IdempotentCall
   status: number
   show: (accepted: LineRecord) => object
@@ -80,17 +82,26 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     },
   )
 
-  /** The request ID of a response. Throws request_not_found, also where the response was deleted. */
-  async function idOfResponse(caller: Caller, response_id: string): Promise<string> {
+  /** Finds the line of a response. Throws request_not_found, also where the response was deleted. */
+  async function lineOfResponse(caller: Caller, response_id: string) {
     const id = requestIdOf(response_id)
     const { batch, line } = await placeOf(caller, id)
     const chunk = await readChunkOfLine(store.read, batch.id, line)
     if (chunk && isResponseDeleted(chunk, line)) throw new ApiError('request_not_found')
-    return id
+    const input = await readInput({ db: store.read, sealed, now: clock.now() }, batch, line)
+    const { body, metadata } = input ? JSON.parse(input.toString()) : {}
+    return { id, batch, input: body?.input, metadata }
+  }
+
+  async function readResponse(
+    caller: Caller,
+    { id, batch, metadata }: Awaited<ReturnType<typeof lineOfResponse>>,
+  ) {
+    return shownResponse({ ...(await readLine(caller, id)), created: unixSeconds(batch.created) }, metadata)
   }
 
   async function accept(request: FastifyRequest, caller: Caller, reply: FastifyReply, order: Order) {
-    const { endpoint, body, window, custom_id = request.id, metadata, call, status, show } = order
+    const { endpoint, body, window, custom_id = request.id, metadata, prefix, call, status, show } = order
     const webhook = ownWebhook(deps, caller, order.webhook)
     const header_entity = headerText(request.headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
     const own: Metadata = { ...(header_entity !== null && { entity: header_entity }), ...metadata }
@@ -99,7 +110,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
         'metadata',
         `\`metadata\` and the header X-Service-Entity have more than ${METADATA_PAIRS_MAX} pairs.`,
       )
-    const checked = lines.lineOf({ endpoint, custom_id, metadata: own }, body, models, line_bytes_max)
+    const checked = lines.lineOf({ endpoint, custom_id, metadata: own, prefix }, body, models, line_bytes_max)
     request.entity = checked.entity
     const plan = planOf(plans, caller)
     const { retention: ofKey, header_entity: _, ...base } = ownerOf(request, header_entity)
@@ -114,7 +125,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
         text = JSON.stringify(
           show({
             ...{ id: lineRequestId(batch.id, line), batch_id: batch.id, custom_id, line },
-            ...{ model: checked.model, entity: checked.entity, created: unixSeconds(clock.now()) },
+            ...{ model: checked.model, entity: checked.entity, created: unixSeconds(batch.created) },
             ...{ conversation: own.conversation ?? null, tags: own.tags ?? null, ...PENDING_LINE },
             ...{ status: 'queued', waiting_reason: null, expires_at: unixSeconds(batch.expires_at) },
             ...(webhook && { webhook: showWebhook({ ...webhook.row, batch_id: batch.id }) }),
@@ -155,7 +166,11 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
         body: hash('sha256', body),
       })
       const show = (accepted: LineRecord): object => accepted
-      return await accept(request, caller, reply, { ...rest, body, window, call, status: 202, show })
+      return await accept(request, caller, reply, {
+        ...rest,
+        ...{ body, window, call, status: 202, show },
+        prefix: 'body.',
+      })
     },
   })
 
@@ -180,13 +195,14 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
       const { completion_window: wanted = null, continuation_id } = background_options ?? {}
       const window = windowFor(planOf(plans, caller).completion_windows, wanted)
       const body = withoutMembers(request.bytesOfBody ?? Buffer.from('{}'), OF_THIS_SERVICE)
+      const own = { ...metadata, ...(continuation_id && { conversation: continuation_id }) }
       return await accept(request, caller, reply, {
         ...{ endpoint: '/v1/responses', body, window, status: 200 },
-        metadata: { ...metadata, ...(continuation_id && { conversation: continuation_id }) },
+        ...{ metadata: own, prefix: '' },
         call: idempotentCall(request, 'POST /v1/responses', {
           ...{ body: hash('sha256', body), wanted, continuation_id },
         }),
-        show: shownResponse,
+        show: (accepted) => shownResponse(accepted, own),
       })
     },
   })
@@ -199,7 +215,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     answer: BackgroundResponse,
     errors: ['request_not_found'],
     async handler(request, caller) {
-      return shownResponse(await readLine(caller, await idOfResponse(caller, request.params.response_id)))
+      return await readResponse(caller, await lineOfResponse(caller, request.params.response_id))
     },
   })
 
@@ -212,10 +228,8 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     query: PageQuery,
     async handler(request, caller) {
       const { response_id } = request.params
-      const { batch, line } = await placeOf(caller, await idOfResponse(caller, response_id))
-      const ports = { db: store.read, sealed, now: clock.now() }
-      const text = found(await readInput(ports, batch, line), 'request_not_found')
-      const items = inputItems(response_id, JSON.parse(text.toString()).body.input)
+      const { input } = await lineOfResponse(caller, response_id)
+      const items = inputItems(response_id, found(input, 'request_not_found'))
       return await readPage(request.query, {
         find: async (id) => items.find((item) => item.id === id),
         async list({ limit, order, behind }) {
@@ -253,9 +267,9 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     answer: BackgroundResponse,
     errors: ['request_not_found'],
     async handler(request, caller) {
-      const id = await idOfResponse(caller, request.params.response_id)
-      await cancel(caller, id)
-      return shownResponse(await readLine(caller, id))
+      const response = await lineOfResponse(caller, request.params.response_id)
+      await cancel(caller, response.id)
+      return await readResponse(caller, response)
     },
   })
 }
@@ -271,7 +285,7 @@ const ERROR_CODES = [
 // Background responses.
 
 /** The fields of a call that are not sent to model servers. */
-const OF_THIS_SERVICE = new Names('background', 'background_options', 'store', 'stream')
+const OF_THIS_SERVICE = new Names('background', 'background_options', 'store')
 
 function requestIdOf(response_id: string): string {
   const id = requestId(response_id)
@@ -282,23 +296,30 @@ function requestIdOf(response_id: string): string {
 /** The longest window within `wanted`, else the shortest one; null: the longest of all. */
 function windowFor(offered: readonly CompletionWindow[], wanted: string | null): CompletionWindow {
   const sorted = offered.toSorted((a, b) => a.ms - b.ms)
-  const most = wanted === null ? Number.POSITIVE_INFINITY : (durationMs(wanted) ?? 0)
+  const most = wanted === null ? Number.POSITIVE_INFINITY : wanted === 'soonest' ? 0 : durationMs(wanted)
+  if (most === null)
+    throw invalidParam(
+      'background_options.completion_window',
+      '`background_options.completion_window` must be "soonest" or a duration such as "8h".',
+    )
   return sorted.findLast(({ ms }) => ms <= most) ?? sorted[0]!
 }
 
-function shownResponse(record: LineRecord): BackgroundResponse {
+/** Shows a response. `metadata`: of the request; absent where its input is gone, and then what the record has of it. */
+function shownResponse(record: LineRecord, metadata?: Metadata): BackgroundResponse {
   const { id, created, model, entity, conversation, tags } = record
   const { body = {} } = { ...(record.response as { body?: object } | null) }
   const { code, message } = { ...(record.error as { code?: string; message?: string } | null) }
   const status = responseStatus(record)
   const given = Object.entries({ entity, conversation, tags })
-  const metadata = given.flatMap(([name, value]) => (value === null ? [] : [[name, value] as const]))
+  const kept = given.flatMap(([name, value]) => (value === null ? [] : [[name, value] as const]))
   return {
-    ...{ created_at: created, model, output: [], parallel_tool_calls: true, tool_choice: 'auto', tools: [] },
+    ...{ model, output: [], parallel_tool_calls: true, tool_choice: 'auto', tools: [] },
     ...{ instructions: null, temperature: null, top_p: null, incomplete_details: null, usage: null },
-    metadata: Object.fromEntries(metadata),
     ...body,
     id: responseId(id),
+    created_at: created,
+    metadata: { ...Object.fromEntries(kept), ...metadata },
     object: 'response',
     background: true,
     status,
