@@ -74,7 +74,7 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
   return { lines, next: null }
 }
 
-/** Of several chunks, each in its order, all in the order of the input. */
+/** Merges the lines of several chunks, each in its order, in the order of the input. */
 async function* inLineOrder(sources: readonly AsyncGenerator<LineSummary>[]): AsyncGenerator<LineSummary> {
   if (sources[0] && sources.length === 1) return yield* sources[0]
   const heads: { source: AsyncGenerator<LineSummary>; line: LineSummary }[] = []

@@ -294,7 +294,7 @@ export const TABLES = {
     cancelled_lines: text().optional(),
     /** JSON of the numbers of its lines whose end is recorded as an event. */
     announced_lines: text().optional(),
-    /** How many they are. */
+    /** The number of lines in `announced_lines`. */
     announced: counter(),
     /** JSON of the numbers of its lines that were deleted as background responses. */
     deleted_lines: text().optional(),
