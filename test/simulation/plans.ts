@@ -70,6 +70,7 @@ export class Plans {
   readonly #byName = new Map<string, PlannedBatch>()
   readonly #lines = new Map<string, PlannedLine>()
   readonly #asks = new Map<string, Ask>()
+  readonly #deadlines = new Map<string, number>()
 
   add(batch: PlannedBatch): void {
     this.batches.push(batch)
@@ -134,8 +135,13 @@ export class Plans {
     return ask
   }
 
-  /** When the window of a request closes (Unix ms). */
+  /** When a request is due (Unix ms): at the end of the window of its batch, unless its chunk is due earlier. */
   deadlineOf(request: string): number {
-    return this.#asks.get(request)?.batch.expires_at ?? 0
+    return this.#deadlines.get(request) ?? this.#asks.get(request)?.batch.expires_at ?? 0
+  }
+
+  /** The chunk of the request is due then. */
+  due(request: string, deadline: number): void {
+    this.#deadlines.set(request, deadline)
   }
 }

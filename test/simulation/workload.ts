@@ -493,7 +493,7 @@ export class Workload {
     const { id, project_id, key_id, expires_at } = batch
     const { endpoint } = this.#singleStyle
     const { name, traceparent } = singles[0]!
-    const chunk = (await readChunkOfLine(tx, id, first))?.idx ?? 0
+    const chunk = await readChunkOfLine(tx, id, first)
     if (!plans.batch(id))
       plans.add({
         ...{
@@ -518,9 +518,10 @@ export class Workload {
         ...line,
         name: renamed(line.name),
         request: renamed(line.request),
-        chunk,
+        chunk: chunk?.idx ?? 0,
       })),
     )
+    if (chunk) for (const { line } of singles) plans.due(renamed(line.request), chunk.deadline)
   }
 
   #singlesSent = 0

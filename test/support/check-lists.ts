@@ -108,7 +108,10 @@ function placesOf(accepts: object, last: string | null): string[] {
 async function seed(server: TestServer): Promise<Record<string, string>> {
   const { store } = server.deps
   const { project_id } = server.key
-  const file_id = await server.processedFile()
+  // A background response is a line that has an input.
+  const content = ONE_LINE.replace('"messages"', '"input":"hello","messages"')
+  const { id: file_id } = await server.upload(content)
+  await server.process(file_id)
   const { id: batch_id } = await server.createBatch(file_id)
   const webhook = await server.call('POST', '/v1/webhooks', { body: { url: 'https://hooks.example/' } })
   const limit = { scope: 'entity', entity: 'user:1', metric: 'tokens', amount: 5, window: 'day' }
@@ -119,7 +122,7 @@ async function seed(server: TestServer): Promise<Record<string, string>> {
   const form = new FormData()
   form.set('data', new Blob(['0123456789']), 'part')
   await server.call('POST', `/v1/uploads/${upload.id}/parts`, { raw: form })
-  const span = { line_count: 1, byte_start: 0, byte_end: ONE_LINE.length, model: 'sim-1' }
+  const span = { line_count: 1, byte_start: 0, byte_end: content.length, model: 'sim-1' }
   await store.write(async (tx) => {
     const now = server.clock.now()
     await recordEvent(tx, { project_id, type: 'limit.reached', data: {} }, now)
