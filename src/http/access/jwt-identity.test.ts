@@ -360,6 +360,24 @@ describe('the keys of the issuer', () => {
     assert.equal(w.issuer.reads, 2)
   })
 
+  test('are read again for a token that a replaced key has signed, with a name or without, at most once in ten seconds', async () => {
+    await using w = await world()
+    assert.equal((await w.get(await w.token())).outcome, '200')
+    for (const kid of ['', 'first']) {
+      await w.issuer.add('first')
+      await w.server.clock.advance(10_000)
+      const { reads } = w.issuer
+      const token = await w.token({}, kid, w.issuer.keys.get('first')!)
+      const stranger = await w.token({}, kid, await generateKeyPair('ES256'))
+      const all = await Promise.all([token, stranger, token].map((one) => w.get(one)))
+      assert.deepEqual(
+        all.map(({ status }) => status),
+        [200, 401, 200],
+      )
+      assert.equal(w.issuer.reads, reads + 1)
+    }
+  })
+
   test('are all tried for a token that names none of them', async () => {
     await using w = await world()
     await w.issuer.add('second')

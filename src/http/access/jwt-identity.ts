@@ -4,7 +4,7 @@
 // of the issuer and the row of the subject.
 import { readFile } from 'node:fs/promises'
 import { Readable } from 'node:stream'
-import type { JWTPayload, JWTVerifyGetKey, JWTVerifyOptions, LocalJWKSet } from 'jose'
+import type { JWTPayload, JWTVerifyOptions, LocalJWKSet } from 'jose'
 import { PROJECT_SCOPES, revocationId, SCOPES, type Scope } from '../../domain/api-key.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { keySetProblem } from '../../domain/credentials.ts'
@@ -39,7 +39,7 @@ const ALGORITHMS = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256
 const SKEW_S = 60
 /** The age in ms at which keys are read again: a withdrawn key is accepted until then. */
 const FRESH_MS = 5 * 60_000
-/** The shortest time in ms between two reads of the keys, also after a failed read or an unknown key. */
+/** The shortest time in ms between two reads of the keys, also after a failed read or a token that they do not verify. */
 const REREAD_MS = 10_000
 /** The age in ms up to which keys are used while they cannot be read again. */
 const KEPT_MS = 24 * 3_600_000
@@ -98,7 +98,7 @@ export class JwtIdentity {
       ...{ clockTolerance: SKEW_S, currentDate: new Date(this.#clock.now()) },
     }
     try {
-      return await payloadOf(token, this.#keys.find, options)
+      return await this.#keys.verify(token, options)
     } catch (error) {
       if (error instanceof errors.JWTExpired) throw rejected('it has expired')
       if (error instanceof errors.JWTClaimValidationFailed)
@@ -143,11 +143,7 @@ export class JwtIdentity {
 }
 
 /** The claims of a token that names its key, or that any key of its algorithm verifies, as while an issuer changes its key. */
-async function payloadOf(
-  token: string,
-  find: JWTVerifyGetKey,
-  options: JWTVerifyOptions,
-): Promise<JWTPayload> {
+async function payloadOf(token: string, find: LocalJWKSet, options: JWTVerifyOptions): Promise<JWTPayload> {
   const { jwtVerify, errors } = await import('jose')
   try {
     return (await jwtVerify(token, find, options)).payload
@@ -190,7 +186,7 @@ function scopesIn(value: unknown): Scope[] {
   return SCOPES.filter((scope) => names.has(scope))
 }
 
-/** The keys of an issuer, read at the first token, and again when they are old or a token names an unknown key. */
+/** The keys of an issuer, read at the first token, and again when they are old or do not verify a token. */
 class IssuerKeys {
   readonly #place: KeySetPlace
   readonly #clock: Clock
@@ -206,15 +202,20 @@ class IssuerKeys {
     this.#unread = unread
   }
 
-  readonly find: JWTVerifyGetKey = async (header, token) => {
-    if (this.#age(this.#readAt) >= FRESH_MS || !this.#keys) await this.#read()
+  /** The claims of a token. Keys that do not verify it are read again, since the issuer may have replaced them. */
+  async verify(token: string, options: JWTVerifyOptions): Promise<JWTPayload> {
     const { errors } = await import('jose')
+    const { JWKSNoMatchingKey, JWKSMultipleMatchingKeys, JWSSignatureVerificationFailed } = errors
+    if (this.#age(this.#readAt) >= FRESH_MS || !this.#keys) await this.#read()
+    const known = this.#current()
     try {
-      return await this.#current()(header, token)
+      return await payloadOf(token, known, options)
     } catch (error) {
-      if (!(error instanceof errors.JWKSNoMatchingKey)) throw error
+      const mayBeReplaced = [JWKSNoMatchingKey, JWKSMultipleMatchingKeys, JWSSignatureVerificationFailed]
+      if (!mayBeReplaced.some((kind) => error instanceof kind)) throw error
       await this.#read()
-      return await this.#current()(header, token)
+      if (this.#keys === known) throw error
+      return await payloadOf(token, this.#current(), options)
     }
   }
 
