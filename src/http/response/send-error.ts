@@ -5,16 +5,27 @@ import { ApiError, ERRORS, openaiError } from '../../domain/errors.ts'
 import { DatabaseDamaged, DatabaseFailure, DatabaseFull } from '../../store/store.ts'
 import { isMessagesPath, messagesError } from '../../wire/message-batch.ts'
 
-/** The error of a wrong method, the only error with its own header. */
-export class MethodNotAllowed extends ApiError {
-  readonly allow: string
+/** An error with a header of its own. */
+class ErrorWithHeader extends ApiError {
+  readonly header: readonly [name: string, value: string]
+  constructor(header: ErrorWithHeader['header'], ...error: ConstructorParameters<typeof ApiError>) {
+    super(...error)
+    this.header = header
+  }
+}
+
+export class MethodNotAllowed extends ErrorWithHeader {
   constructor(allowed: readonly string[]) {
     const allow = allowed.join(', ')
-    super(
-      'method_not_allowed',
-      allow === '' ? 'No path supports this method.' : `This path supports ${allow}.`,
-    )
-    this.allow = allow
+    const message = allow === '' ? 'No path supports this method.' : `This path supports ${allow}.`
+    super(['allow', allow], 'method_not_allowed', message)
+  }
+}
+
+export class RangeNotSatisfiable extends ErrorWithHeader {
+  constructor(bytes: number) {
+    const message = `The file has ${bytes} bytes.`
+    super(['content-range', `bytes */${bytes}`], 'range_not_satisfiable', message, { param: 'Range' })
   }
 }
 
@@ -34,7 +45,7 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
   if (apiError.code === 'method_not_allowed' && !(apiError instanceof MethodNotAllowed))
     apiError = new MethodNotAllowed(request.server.routeTable.methodsOf(request.url.split('?', 1)[0] ?? ''))
   for (const name of OF_CONTENT) reply.removeHeader(name)
-  if (apiError instanceof MethodNotAllowed) reply.header('allow', apiError.allow)
+  if (apiError instanceof ErrorWithHeader) reply.header(...apiError.header)
   const isStrict = request.compat === 'openai' && !isMessagesPath(request.url)
   const status = isStrict ? openaiError(apiError.code).status : apiError.status
   void reply

@@ -6,6 +6,7 @@ import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { ONE_LINE, type TestServer, testServer } from '../../../test/support/test-server.ts'
+import { openaiError } from '../../domain/errors.ts'
 import { insertBatch } from '../../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../../store/blobs.ts'
 import { markInvalid } from '../../store/files.ts'
@@ -238,7 +239,12 @@ test('content can be requested in ranges', async () => {
     const answer = await get(outside)
     assert.equal(answer.outcome, '416 range_not_satisfiable')
     assert.equal(answer.headers.get('content-range'), 'bytes */10')
+    assert.equal(answer.headers.get('etag'), null, 'of the content that the error replaces')
   }
+  const strict = await get('bytes=10-', { 'x-offpeak-compat': 'openai' })
+  assert.equal(strict.headers.get('content-range'), 'bytes */10')
+  assert.equal(strict.error.param, 'Range')
+  assert.equal(strict.error.code, openaiError('range_not_satisfiable').code)
   const changed = await get('bytes=0-3', { 'if-range': '"other"' })
   assert.equal(changed.text, content)
   const same = await get('bytes=0-3', { 'if-range': `"${id}"` })

@@ -33,7 +33,7 @@ import { objectRoutes } from '../object-routes.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import { hasIdempotencyKey, IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
 import { whenSent } from '../response/long-calls.ts'
-import { attachment } from '../response/send-error.ts'
+import { attachment, RangeNotSatisfiable } from '../response/send-error.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const UploadForm = Type.Object(
@@ -288,7 +288,7 @@ export function fileContentRoute(
         etag,
       })
       const asked = condition === undefined || condition === etag ? parseRange(wanted, file.bytes) : null
-      if (asked === 'unsatisfiable') return notSatisfiable(reply, file.bytes)
+      if (asked === 'unsatisfiable') throw new RangeNotSatisfiable(file.bytes)
       const range = asked ?? { start: 0, end: file.bytes }
       if (asked)
         reply.code(206).header('content-range', `bytes ${range.start}-${range.end - 1}/${file.bytes}`)
@@ -312,16 +312,6 @@ export function fileContentRoute(
 function isNamed(etag: string, header: string | undefined): boolean {
   const tags = (header ?? '').split(',').map((tag) => tag.trim().replace(/^W\//, ''))
   return tags.includes('*') || tags.includes(etag)
-}
-
-function notSatisfiable(reply: FastifyReply, bytes: number): FastifyReply {
-  const apiError = new ApiError('range_not_satisfiable', `The file has ${bytes} bytes.`, { param: 'Range' })
-  reply.removeHeader('content-disposition')
-  return reply
-    .code(apiError.status)
-    .header('content-range', `bytes */${bytes}`)
-    .type('application/json; charset=utf-8')
-    .send({ error: apiError.toWire() })
 }
 
 // The Range header (RFC 9110 §14): one range of bytes. Several ranges and other units are ignored, as the RFC
