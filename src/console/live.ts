@@ -163,7 +163,3 @@ export function speedOf({ progress, paused_at }: BatchObject): {
   const { lines_per_s = null, estimated_completion = null } = (paused_at === undefined && progress) || {}
   return { lines_per_s, estimated_completion }
 }
-
-export function endedAt(batch: BatchObject): number | undefined {
-  return batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at ?? undefined
-}

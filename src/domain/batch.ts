@@ -39,6 +39,13 @@ export function isTerminal(status: BatchStatus): boolean {
   return BATCH_TRANSITIONS[status]?.length === 0
 }
 
+/** The time at which a batch ended, in the unit of its row or object; undefined before. */
+export function endedAt(
+  batch: Partial<Record<'completed_at' | 'failed_at' | 'expired_at' | 'cancelled_at', number | null>>,
+): number | undefined {
+  return batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at ?? undefined
+}
+
 /** The statuses of a batch that has not ended. */
 export const OPEN_STATUSES: readonly BatchStatus[] = BATCH_STATUSES.filter((status) => !isTerminal(status))
 

@@ -310,7 +310,7 @@ export class GatheredRequests<T> {
         const chunk = { index: open.chunks, model, line_count: entries.length, ...place }
         await insertChunks(tx, { ...batch, expires_at: due }, [chunk])
         await recordProjectedSpend(tx, batch, projection)
-        if (next.lines >= rules.lines) await runAtOnce(tx, 'plan', batch.id)
+        if (next.lines >= rules.lines) await runAtOnce(tx, { kind: 'plan', subject: batch.id }, now)
         const accepted = entries.map((entry, i) => ({ entry, at: { batch, line: place.first_line + i } }))
         await this.#record(tx, accepted, now)
         return next

@@ -8,7 +8,7 @@ import { SharedSlots } from '../domain/project-queue.ts'
 import { lockRow, readOwn } from '../store/rows.ts'
 import type { DeliveryRow, TaskRow, WebhookRow } from '../store/schema.ts'
 import type { Ports, Writer } from '../store/store.ts'
-import { finishTask, hastenTask, insertTask, postponeTask, type TaskHandler } from '../store/tasks.ts'
+import { finishTask, insertTask, postponeTask, runAtOnce, type TaskHandler } from '../store/tasks.ts'
 import {
   disableWebhook,
   lockFailedDeliveries,
@@ -199,8 +199,9 @@ async function replay(tx: Writer, webhook: WebhookRow, delivery: DeliveryRow, no
     next_attempt_at: now,
   })
   // A pending delivery has a task, which only has to run earlier.
-  if (delivery.status === 'pending') return await hastenTask(tx, delivery.id, now)
-  await insertTask(tx, { kind: 'deliver', subject: delivery.id, project_id, run_at: now }, now)
+  const task = { kind: 'deliver', subject: delivery.id } as const
+  if (delivery.status === 'pending') return await runAtOnce(tx, task, now)
+  await insertTask(tx, { ...task, project_id, run_at: now }, now)
 }
 
 function mustBeEnabled(webhook: WebhookRow): void {

@@ -27,9 +27,13 @@ export async function insertTask(
   await insertRow(tx, 'tasks', { id: newId('task', now), ...task, state: 'ready', created: now })
 }
 
-/** Makes the task due now. */
-export async function runAtOnce(tx: Writer, kind: TaskKind, subject: string): Promise<void> {
-  await updateRows(tx, 'tasks', { kind, subject, state: 'ready' }).set({ run_at: 0 }).execute()
+/** Makes a postponed task due now. */
+export async function runAtOnce(
+  tx: Writer,
+  { kind, subject }: Pick<TaskRow, 'kind' | 'subject'>,
+  now: number,
+): Promise<void> {
+  await updateRows(tx, 'tasks', { kind, subject, state: 'ready' }).set({ run_at: now }).execute()
 }
 
 export interface TaskChoice {
@@ -168,11 +172,6 @@ export async function postponeTask(
   await updateRows(tx, 'tasks', { id: task.id, epoch: task.epoch, state: 'leased' })
     .set({ state: 'ready', worker_id: null, run_at, last_error })
     .execute()
-}
-
-/** Makes the postponed task of `subject` run at once. */
-export async function hastenTask(tx: Writer, subject: string, now: number): Promise<void> {
-  await updateRows(tx, 'tasks', { subject, state: 'ready' }).set({ run_at: now }).execute()
 }
 
 /** Queues the task again, with all its attempts, unless it is running. */

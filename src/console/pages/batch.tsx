@@ -1,6 +1,7 @@
 // The page of one batch shows its progress, its waiting reason, its errors with advice, its cost, and its lines.
 import type { VNode } from 'preact'
 import { useEffect } from 'preact/hooks'
+import { endedAt } from '../../domain/batch.ts'
 import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'
 import type { WebhookObject } from '../../wire/event.ts'
@@ -9,7 +10,7 @@ import { getPage } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
+import { ended, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
 import { CopyButton, Entity } from '../parts/button.tsx'
 import { Loaded, Notice } from '../parts/notice.tsx'
 import {

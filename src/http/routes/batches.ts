@@ -1,7 +1,7 @@
 // Lists, reads, cancels, pauses and resumes batches.
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
-import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus } from '../../domain/batch.ts'
+import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, endedAt } from '../../domain/batch.ts'
 import { type BucketUse, resolveBucketUrl } from '../../domain/bucket-url.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
@@ -330,8 +330,8 @@ const COLUMNS: Readonly<Record<string, (batch: BatchRow) => string | number | nu
   created: ({ created }) => new Date(created).toISOString(),
   expires_at: ({ expires_at }) => new Date(expires_at).toISOString(),
   ended_at: (batch) => {
-    const at = batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at
-    return at === null ? null : new Date(at).toISOString()
+    const at = endedAt(batch)
+    return at === undefined ? null : new Date(at).toISOString()
   },
   lines: ({ total }) => total,
   completed: ({ completed }) => completed,

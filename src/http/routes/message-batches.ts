@@ -2,7 +2,7 @@
 import { Readable } from 'node:stream'
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
-import { endingOf, isTerminal } from '../../domain/batch.ts'
+import { endedAt, endingOf, isTerminal } from '../../domain/batch.ts'
 import { defaultWindow } from '../../domain/days.ts'
 import { entityOf } from '../../domain/entity.ts'
 import { ApiError, ERRORS, type WireError, wireError } from '../../domain/errors.ts'
@@ -242,7 +242,7 @@ export function showMessageBatch(
 ): MessageBatch {
   const { id, status, total, completed } = batch
   const isEnded = isTerminal(status)
-  const ended_at = batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at
+  const ended_at = endedAt(batch)
   const counts = { processing: total, succeeded: 0, errored: 0, canceled: 0, expired: 0 }
   if (isEnded) {
     counts.processing = 0
@@ -261,7 +261,7 @@ export function showMessageBatch(
     request_counts: counts,
     created_at: rfc3339(batch.created),
     expires_at: rfc3339(batch.expires_at),
-    ended_at: isEnded && ended_at !== null ? rfc3339(ended_at) : null,
+    ended_at: isEnded && ended_at !== undefined ? rfc3339(ended_at) : null,
     cancel_initiated_at: batch.cancelling_at === null ? null : rfc3339(batch.cancelling_at),
     archived_at: archived_at === null ? null : rfc3339(archived_at),
     results_url: hasResults ? `${originOf(request)}/v1/messages/batches/${id}/results` : null,
