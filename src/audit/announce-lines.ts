@@ -3,9 +3,8 @@
 // one. Each commit of lines queues the task.
 import { responseId } from '../domain/ids.ts'
 import { type LineEnd, recordLineEnds } from '../notify/record-event.ts'
-import { finishedLines, inputLines, type ReadPorts } from '../results/finished-lines.ts'
+import { finishedLines, type ReadPorts } from '../results/finished-lines.ts'
 import { chunksOf } from '../store/chunks.ts'
-import { readVisibleInput } from '../store/files.ts'
 import { lockRow, readRow, updateRows } from '../store/rows.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
@@ -51,16 +50,12 @@ async function endsIn(
   chunk: ChunkRow,
   known: ReadonlySet<number>,
 ): Promise<LineEnd[]> {
-  const content = await readVisibleInput(ports.db, batch, ports.now)
-  const urls = new Map<number, unknown>()
-  for (const { line, bytes } of await inputLines(ports, content, chunk).catch(() => []))
-    urls.set(line, JSON.parse(bytes.toString()).url)
   const ends: LineEnd[] = []
   for (const finished of await finishedLines(ports, chunk)) {
     if (known.has(finished.line)) continue
     const { text } = await recordOfLine(ports.sealed, finished, null)
     const record: LineRecord = JSON.parse(Buffer.concat(await Array.fromAsync(text)).toString())
-    ends.push(endOf(record, urls.get(finished.line) === '/v1/responses'))
+    ends.push(endOf(record, batch.endpoint === '/v1/responses'))
   }
   return ends
 }

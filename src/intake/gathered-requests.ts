@@ -1,4 +1,4 @@
-// Gathers single requests into batches. Requests of one project, key and window that arrive together are committed
+// Gathers single requests into batches. Requests of one project, key, endpoint and window that arrive together are committed
 // together: their lines are one blob and one chunk of an open batch, and their projected cost is reserved. A worker
 // sends a chunk as soon as it is stored; the batch accepts further requests for a while. Then its lines become a file
 // like any other (closeGathered), which the task `plan` of the batch does, so that no crash leaves a batch open.
@@ -7,7 +7,7 @@ import type { SealedBlob } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, stopReason } from '../domain/batch.ts'
 import { BoundedMap } from '../domain/bounded-map.ts'
 import { sleep } from '../domain/clock.ts'
-import { MIXED } from '../domain/endpoint.ts'
+import type { EndpointPath } from '../domain/endpoint.ts'
 import { ApiError, isErrorCode } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
@@ -75,6 +75,7 @@ export interface RequestOwner {
 
 export interface SingleRequest {
   owner: RequestOwner
+  endpoint: EndpointPath
   custom_id: string
   /** The JSON of the line in the input file, without a line break. */
   line: Buffer
@@ -124,7 +125,7 @@ interface OpenBatch {
   custom_ids: Set<string>
 }
 
-/** The requests of one project, key, window and language. */
+/** The requests of one project, key, endpoint, window and language. */
 interface Group<T> {
   queue: Entry<T>[]
   /** Of conversations that have begun. */
@@ -142,19 +143,22 @@ interface Group<T> {
 export class RequestLines {
   readonly #scanner = new LineScanner()
 
-  /** The line of a request whose `body` is the received JSON. Throws the errors of invalid lines. */
+  /** The line of a request whose body is the received JSON `content`. Throws the errors of invalid lines. */
   lineOf(
     { endpoint, custom_id, metadata, prefix }: LineParts,
-    body: Buffer,
+    content: Buffer,
     models: ReadonlyMap<string, Model>,
     bytesMax: number,
-  ): { line: Buffer; model: string; entity: string | null } {
+  ): Pick<SingleRequest, 'line' | 'endpoint' | 'model' | 'entity'> {
     const head = JSON.stringify({ custom_id, method: 'POST', url: endpoint, ...(metadata && { metadata }) })
-    const line = Buffer.concat([Buffer.from(`${head.slice(0, -1)},"body":`), body, Buffer.from('}')])
+    const line = Buffer.concat([Buffer.from(`${head.slice(0, -1)},"body":`), content, Buffer.from('}')])
     if (line.length > bytesMax) throw new ApiError('payload_too_large', undefined, { param: 'body' })
     const scanned = this.#scanner.scan(line, 0, line.length)
-    const fault = scanned.ok ? checkLine(scanned, models, MIXED) : scanned
-    if (scanned.ok && fault === null) return { line, model: scanned.body.model ?? '', entity: scanned.entity }
+    const fault = scanned.ok ? checkLine(scanned, models, scanned.url) : scanned
+    if (scanned.ok && fault === null) {
+      const { url, body, entity } = scanned
+      return { line, endpoint: url, model: body.model ?? '', entity }
+    }
     const { code, message, param = null }: { code: string; message: string; param?: string | null } = fault!
     const isOfLine = param === null || /^(custom_id|metadata|body)\b/.test(param)
     const ofBody = isOfLine ? param?.replace(/^body\./, prefix) : `${prefix}${param}`
@@ -192,7 +196,7 @@ export class GatheredRequests<T> {
     const conversation = request.conversation && `${project_id} ${request.entity} ${request.conversation}`
     const isBegun = conversation !== null && this.#conversations.has(conversation)
     if (conversation !== null) this.#conversations.set(conversation, true)
-    const name = JSON.stringify([project_id, key_id, window.text, language, isBegun])
+    const name = JSON.stringify([project_id, key_id, request.endpoint, window.text, language, isBegun])
     const group = this.#groups.get(name) ?? { queue: [], isBegun, open: null, isRunning: false }
     this.#groups.set(name, group)
     return new Promise((done, failed) => {
@@ -269,7 +273,7 @@ export class GatheredRequests<T> {
     isPart: boolean,
   ): Promise<OpenBatch | null> {
     const { store, sealed, clock, rules } = this.#options
-    const { owner } = entries[0]!.request
+    const { owner, endpoint } = entries[0]!.request
     const { project_id, key_id } = owner
     const bytes = Buffer.concat(entries.flatMap(({ request }) => [request.line, LINE_END]))
     const index = indexOf(bytes)
@@ -290,7 +294,7 @@ export class GatheredRequests<T> {
         const now = clock.now()
         // First, since the quotas count the lines and batches that are stored.
         await admitLines(tx, owner, projection, more, now)
-        const open = old ?? (await this.#openBatch(tx, owner, file_id, now))
+        const open = old ?? (await this.#openBatch(tx, owner, { endpoint, file_id }, now))
         const { batch } = open
         const next = {
           ...open,
@@ -320,7 +324,12 @@ export class GatheredRequests<T> {
     return stored
   }
 
-  async #openBatch(tx: Writer, owner: RequestOwner, file_id: string, now: number): Promise<OpenBatch> {
+  async #openBatch(
+    tx: Writer,
+    owner: RequestOwner,
+    { endpoint, file_id }: { endpoint: EndpointPath; file_id: string },
+    now: number,
+  ): Promise<OpenBatch> {
     const { project_id, key_id, language, window, retention_ms, retention, traceparent } = owner
     const { rules } = this.#options
     await insertRow(tx, 'files', {
@@ -329,7 +338,7 @@ export class GatheredRequests<T> {
     })
     const gathers_until = now + Math.floor(Math.min(rules.ms, window.ms * WINDOW_SHARE))
     const { id } = await insertBatch(tx, {
-      ...{ id: newId('batch', now), project_id, key_id, language, endpoint: MIXED, input_file_id: file_id },
+      ...{ id: newId('batch', now), project_id, key_id, language, endpoint, input_file_id: file_id },
       ...{ retention, traceparent },
       ...{ completion_window: window.text, total: 0, created: now, is_gathered: 1, gathers_until },
       expires_at: Math.floor(now / 1000) * 1000 + window.ms,

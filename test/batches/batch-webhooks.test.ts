@@ -123,6 +123,40 @@ test('ends of single requests are sent to their own webhooks, and to webhooks of
   assert.equal(others.received.length, 0)
 })
 
+test('the end of a background response is sent after its input is gone', async () => {
+  await using upstream = await testUpstream(({ response }) =>
+    send(response, 200, JSON.stringify({ object: 'response', status: 'completed', output: [] })),
+  )
+  await using receiver = await testReceiver()
+  const plans = 'plans: {payg: {retention: {results: 0h}}}\nrequests: {gather: {lines: 1}}'
+  const yaml = configFor(upstream.base_url, `${ALLOWED}\n${plans}`)
+  await using service = await TestService.start(
+    yaml.replace('- id: m', '- id: m\n    endpoints: [/v1/responses]'),
+    { worker: false },
+  )
+  const event_types = ['response.completed', 'response.cancelled']
+  const hook = await service.json<{ secret: string }>('POST', '/v1/webhooks', {
+    url: receiver.url,
+    event_types,
+  })
+  receiver.secret = hook.secret
+  const { responses } = new OpenAI({ apiKey: service.key, baseURL: `${service.url}/v1` })
+  const kept = await responses.create({ model: 'm', input: 'a', background: true })
+  const deleted = await responses.create({ model: 'm', input: 'b', background: true })
+  const place = await service.json<{ batch_id: string }>(
+    'GET',
+    `/v1/requests/${deleted.id.replace('resp_', 'req_')}`,
+  )
+  await service.json('DELETE', `/v1/files/${(await service.get(place.batch_id)).input_file_id}`)
+  await service.worker.start()
+  await receiver.arrived(2)
+  const told = receiver.received.map(({ event }) => [event?.type, event?.data.id])
+  assert.deepEqual(told.sort(), [
+    ['response.cancelled', deleted.id],
+    ['response.completed', kept.id],
+  ])
+})
+
 test('a failed batch tells its webhook, with a secret of the caller, and a retry takes a webhook of its own', async () => {
   await using upstream = await testUpstream()
   await using receiver = await testReceiver()

@@ -470,6 +470,7 @@ export class Workload {
       const request = {
         custom_id: line.custom_id,
         line: Buffer.from(json),
+        endpoint: this.#singleStyle.endpoint,
         model: line.model,
         entity: line.entity,
         conversation,
