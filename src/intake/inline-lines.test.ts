@@ -101,5 +101,7 @@ test('the hash tells requests apart', async () => {
 
 test('a body that is not valid UTF-8 is rejected', async () => {
   const bytes = Buffer.from('{"endpoint":"/v1/embeddings","body":{"input":"\u00e9"}}', 'latin1')
-  await assert.rejects(takeBody(bytes), { code: 'invalid_json', details: { param: 'body' } })
+  await assert.rejects(takeBody(bytes, 'body'), { code: 'invalid_json', details: { param: 'body' } })
+  const whole = Buffer.from('{"input":"\u00e9"}', 'latin1')
+  await assert.rejects(takeBody(whole, 'whole'), { code: 'invalid_json', details: { param: 'input' } })
 })

@@ -17,6 +17,7 @@ const BLOCK_BYTES = 256 * 1024
 
 const FIELD = new Names('requests')
 const BODY = new Names('body')
+const INPUT = new Names('input')
 const FILLED_IN = new Names('custom_id', 'method', 'url')
 const SPACE = 0x20
 const LINE_END = Buffer.of(LF)
@@ -47,23 +48,33 @@ export async function takeInlineLines(bytes: Buffer): Promise<{ rest: Buffer; li
   return { rest, lines: taken }
 }
 
-/** Removes the object `body`, byte for byte, from the JSON of an object: `rest` has an empty object instead. */
-export async function takeBody(bytes: Buffer): Promise<{ rest: Buffer; body: Buffer | null }> {
-  const { rest, taken } = await takeMember(bytes, BODY, 'object', '{}', async (json) => {
+/**
+ * Takes the JSON that is sent on, byte for byte, out of the JSON of an object: its object `body` or, with `whole`, all of it. `rest`
+ * has an empty object in place of `body`, or of `input`.
+ */
+export async function takeBody(
+  bytes: Buffer,
+  part: 'body' | 'whole',
+): Promise<{ rest: Buffer; body: Buffer | null }> {
+  const [names, kind] = part === 'body' ? ([BODY, 'object'] as const) : ([INPUT, null] as const)
+  const { rest, taken } = await takeMember(bytes, names, kind, '{}', async (json) => {
     const start = json.at
     json.skipValue()
-    const body = bytes.subarray(start, json.at)
+    const member = bytes.subarray(start, json.at)
     // The rest is decoded, and so checked, by the reader of the call.
-    if (!isUtf8(body)) throw new ApiError('invalid_json', '`body` is not valid UTF-8.', { param: 'body' })
-    return withoutLineBreaks(body)
+    const param = part === 'body' ? 'body' : 'input'
+    if (!isUtf8(member)) throw new ApiError('invalid_json', `\`${param}\` is not valid UTF-8.`, { param })
+    return member
   })
-  return { rest, body: taken }
+  const body = part === 'whole' ? bytes : taken
+  return { rest, body: body && withoutLineBreaks(body) }
 }
 
 async function takeMember<T>(
   bytes: Buffer,
   name: Names<string>,
-  kind: 'array' | 'object',
+  /** The kind of JSON that is removed; null: any. */
+  kind: 'array' | 'object' | null,
   empty: string,
   take: (json: JsonScanner) => Promise<T>,
 ): Promise<{ rest: Buffer; taken: T | null }> {
@@ -74,7 +85,7 @@ async function takeMember<T>(
   let keptTo = 0
   let taken: T | null = null
   for (let more = json.beginObject(); more; more = json.nextMember()) {
-    if (json.key(name) === null || json.kind() !== kind) {
+    if (json.key(name) === null || (kind !== null && json.kind() !== kind)) {
       json.skipValue()
       continue
     }

@@ -253,8 +253,8 @@ export const CreateRequest = object(
   {
     endpoint: BatchEndpoint,
     body: Type.Unsafe<object>({ type: 'object', description: 'It is sent as the bytes that came.' }),
-    custom_id: maybeText('The request ID of the call, if it is left out.'),
-    completion_window: maybeText('A window of your plan; the longest, if it is left out.'),
+    custom_id: maybe(Type.String(), 'The request ID of the call, if it is left out.'),
+    completion_window: maybe(Type.String(), 'A window of your plan; the longest, if it is left out.'),
     metadata: maybe(Metadata),
     webhook: maybe(CreateBatchWebhook, 'Where its end is posted to, as an event `request.*`.'),
   },
@@ -529,7 +529,7 @@ export const RetryBatch = object('RetryBatch', {
   line: Type.Optional(
     Type.Integer({ minimum: 1, description: 'Only the line with this number in the input file.' }),
   ),
-  completion_window: maybeText('The window of the batch, if it is left out.'),
+  completion_window: maybe(Type.String(), 'The window of the batch, if it is left out.'),
   output_url: maybe(
     Type.String(),
     'A folder in a bucket, as in the call that creates a batch; left out, that of the batch, and null for none.',

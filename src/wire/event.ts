@@ -6,6 +6,7 @@ import {
   count,
   deletedOf,
   flag,
+  maybe,
   maybeText,
   object,
   oneOf,
@@ -107,7 +108,10 @@ export const BatchWebhook = object('BatchWebhook', {
 export const CreateBatchWebhook = Type.Object(
   {
     url: text('Where the events of the batch are posted to; https.'),
-    secret: maybeText('Signs what is sent: `whsec_` and the base64 of 32 bytes. Left out, one is made.'),
+    secret: maybe(
+      Type.String(),
+      'Signs what is sent: `whsec_` and the base64 of 32 bytes. Left out, one is made.',
+    ),
   },
   { title: 'CreateBatchWebhook', additionalProperties: false },
 )

@@ -96,6 +96,15 @@ test('requests that come together are one chunk of one batch, which becomes a ba
   )
 })
 
+test('null stands for a field that is left out, as SDKs send it', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const left_out = { custom_id: null, completion_window: null, metadata: null, webhook: null }
+  const { id, custom_id } = await post(service, chat('a', left_out))
+  assert.match(custom_id, /^req_/)
+  assert.equal((await waited(service, id)).status, 'completed')
+})
+
 test('what would fail a line is an error of the call, with the parameter', async () => {
   await using upstream = await testUpstream(echo)
   await using service = await TestService.start(configFor(upstream.base_url))
@@ -312,6 +321,9 @@ test('a background response is a single request to its endpoint, in the form of 
       ],
     ],
   )
+  const image = `data:image/png;base64,${'A'.repeat(3 * 1024 * 1024)}`
+  const large = { model: 'm', background: true, input: [{ type: 'input_image', image_url: image }] }
+  assert.equal((await service.request('POST', '/v1/responses', large)).status, 200)
   const { responses } = new OpenAI({ apiKey: service.key, baseURL: `${service.url}/v1` })
   const { data: items } = await responses.inputItems.list(queued.id)
   assert.partialDeepStrictEqual(items, [{ role: 'user', content: [{ type: 'input_text', text: 'a' }] }])

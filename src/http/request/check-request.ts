@@ -11,7 +11,7 @@ import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { compressionOf } from '../../domain/file.ts'
 import { readWhole } from '../../domain/gathered-bytes.ts'
 import { shortened, storableText, unstorable } from '../../domain/text.ts'
-import { takeBody, takeInlineLines, withoutLineBreaks } from '../../intake/inline-lines.ts'
+import { takeBody, takeInlineLines } from '../../intake/inline-lines.ts'
 import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
 
 // A body that cannot be read correctly gets a 415 that says how to send it.
@@ -97,8 +97,8 @@ export async function readJson(request: FastifyRequest, body: Readable): Promise
     throw new ApiError('unsupported_media_type', `The body is compressed (${compression}). Send it as it is.`)
   let rest = bytes
   if (declared?.takesLines === true) ({ rest, lines: request.lines } = await takeInlineLines(bytes))
-  else if (declared?.takesLines === 'whole') request.bytesOfBody = withoutLineBreaks(bytes)
-  else if (declared?.takesLines) ({ rest, body: request.bytesOfBody } = await takeBody(bytes))
+  else if (declared?.takesLines)
+    ({ rest, body: request.bytesOfBody } = await takeBody(bytes, declared.takesLines))
   else return read(bytes)
   if (rest.length > JSON_BYTES_MAX) throw new ApiError('payload_too_large')
   return read(rest)

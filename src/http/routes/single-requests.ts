@@ -48,7 +48,7 @@ interface Order {
   endpoint: string
   /** The request body as JSON, without line breaks. */
   body: Buffer
-  custom_id?: string | undefined
+  custom_id?: string | null | undefined
   metadata?: Metadata | null | undefined
   window: CompletionWindow
   webhook?: CreateBatchWebhook | null | undefined
@@ -101,7 +101,8 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
   }
 
   async function accept(request: FastifyRequest, caller: Caller, reply: FastifyReply, order: Order) {
-    const { endpoint, body, window, custom_id = request.id, metadata, prefix, call, status, show } = order
+    const { endpoint, body, window, metadata, prefix, call, status, show } = order
+    const custom_id = order.custom_id ?? request.id
     const webhook = ownWebhook(deps, caller, order.webhook)
     const header_entity = headerText(request.headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
     const own: Metadata = { ...(header_entity !== null && { entity: header_entity }), ...metadata }

@@ -273,7 +273,7 @@ export function ownWebhook(
   if (order == null) return null
   authorize(caller, ['webhooks:write'])
   const made = newWebhook(webhooks, caller.project_id, order, clock.now(), 'webhook.')
-  return { row: made.row, secret: order.secret === undefined ? made.secret : undefined }
+  return { row: made.row, secret: order.secret == null ? made.secret : undefined }
 }
 
 /** Adds the secret to the first answer of a call. It is not stored with the answer that repeated calls get. */
