@@ -44,7 +44,7 @@ test('workers divide the configured bounds between them', () => {
   assert.equal(shareOf(config, 1), config)
 })
 
-test('a reload reaches a worker process that is starting', async (t) => {
+test('a worker process that is starting takes a reload, and is asked for its metrics', async (t) => {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-fork-'))
   t.after(() => rm(folder, { recursive: true }))
   const ofModel = (id: string): Config => {
@@ -55,6 +55,7 @@ test('a reload reaches a worker process that is starting', async (t) => {
   try {
     const begun = workers.begin(ofModel('first'), { info() {}, warn() {}, error() {} })
     workers.reload(ofModel('second'))
+    await workers.metrics()
     await begun
     const metrics = JSON.stringify(await workers.metrics())
     assert.match(metrics, /"model":"second"/)

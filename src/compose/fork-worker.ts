@@ -181,12 +181,14 @@ async function ready(child: ChildProcess, ended: Promise<unknown[]>, start: ToWo
   const exited = ended.then(([code, signal]) => {
     throw new Failure(`the worker process exited with ${signal ?? code} during its start`)
   })
-  exited.catch(() => {})
-  const message = once(child, 'message')
-  message.catch(() => {})
+  // Metrics may be asked for, and come, before.
+  const isReady = new Promise<void>((resolve) => {
+    child.on('message', (message: FromWorker) => {
+      if (message === 'ready') resolve()
+    })
+  })
   tell(child, start)
-  const [first]: FromWorker[] = await Promise.race([message, exited])
-  if (first !== 'ready') throw new Error('the worker process sent another message before it was ready')
+  await Promise.race([isReady, exited])
 }
 
 // Decides on the number of worker processes of `serve`, and on the share of the configured limits for each.

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
+import { getEventListeners, once } from 'node:events'
 import { type ClientRequest, createServer, get } from 'node:http'
 import { type TestContext, test } from 'node:test'
 import { testClock } from '../../../test/fakes/clock.ts'
@@ -191,4 +191,12 @@ test('calls that wait look at the same time, by one read, and each ends when its
   waiting.stop()
   await Promise.all(calls)
   assert.deepEqual(over, ['a', 'c', 'b'])
+})
+
+test('a call that has waited leaves no listener behind, which would keep its signal', async (t) => {
+  const combined = t.mock.method(AbortSignal, 'any')
+  const signal = new AbortController().signal
+  await new WaitingCalls(testClock()).wait({ project_id: 'p', ms: 1, signal }, async () => true)
+  const listeners = combined.mock.calls.map(({ result }) => getEventListeners(result!, 'abort').length)
+  assert.deepEqual(listeners, [0])
 })

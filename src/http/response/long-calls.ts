@@ -85,7 +85,9 @@ export class WaitingCalls {
     if (!giveBack) return
     const begin = this.#clock.steady()
     const signal = AbortSignal.any([left, this.#stopped.signal])
-    const aborted = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()))
+    const { promise: aborted, resolve } = Promise.withResolvers<void>()
+    const leave = (): void => resolve()
+    signal.addEventListener('abort', leave)
     try {
       while (!signal.aborted && !(await isOver())) {
         const waitedMs = this.#clock.steady() - begin
@@ -95,6 +97,8 @@ export class WaitingCalls {
         await Promise.race([this.#pollIn(pauseMs), aborted])
       }
     } finally {
+      // Node keeps a combined signal with a listener as long as its sources, one of which the process keeps.
+      signal.removeEventListener('abort', leave)
       giveBack()
       if (this.#slots.usedByAll === 0) {
         this.#next?.cancel()
