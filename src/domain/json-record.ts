@@ -18,3 +18,9 @@ export function parsedJson(text: string): unknown {
     return undefined
   }
 }
+
+/** Whether a parsed value has more than `levels` of lists and objects: JSON.stringify runs out of stack at some thousands. */
+export function nestsDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  return levels === 0 || Object.values(value).some((member) => nestsDeeper(member, levels - 1))
+}

@@ -110,3 +110,17 @@ test('the cells of a message are its text, or why it has none', async () => {
     [null, 'no_text: the answer has no text (finish_reason tool_use)'],
   ])
 })
+
+test('an answer that nests too deeply to be printed has an error, and other rows their cells', async () => {
+  const row = (content: string) => ({
+    ...{ id: 'r', custom_id: 'a', error: null },
+    response: { status_code: 200, body: { choices: [{ message: { content } }] } },
+  })
+  const columns = answerColumns(answerSchema({ properties: { a: {} } }) ?? undefined, '')
+  const nested = (levels: number) => `{"a":${'['.repeat(levels)}${']'.repeat(levels)}}`
+  assert.deepEqual(await columns.cells([row(nested(50_000)), row(nested(100)), row(nested(1))]), [
+    [null, 'not_json: the answer nests deeper than 100 levels'],
+    [null, 'not_json: the answer nests deeper than 100 levels'],
+    [[], null],
+  ])
+})

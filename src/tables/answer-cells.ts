@@ -1,8 +1,8 @@
 // Reads result lines and makes their cells: the answer, or a cell for each field of the schema, and the error.
 import { EMBEDDINGS } from '../domain/endpoint.ts'
-import { isRecord } from '../domain/json-record.ts'
+import { isRecord, nestsDeeper, parsedJson } from '../domain/json-record.ts'
 import { shortened } from '../domain/text.ts'
-import { JsonScanner, Names } from '../jsonl/json-scan.ts'
+import { DEPTH_MAX, JsonScanner, Names } from '../jsonl/json-scan.ts'
 import type { SchemaCheck } from './schema-checks.ts'
 import { type Cell, type Column, type ColumnType, cellJson, isList, LIST_LEVELS_MAX } from './table.ts'
 
@@ -172,8 +172,8 @@ export function answerColumns(
     const told = answerOf(response?.body)
     if ('error' in told) return { cells: failed(told.error) }
     if (schema === undefined) return { cells: [told.text, null] }
-    const fields = fieldsOf(told.text)
-    if (fields === undefined) return { cells: failed(notAnObject(told)) }
+    const fields = fieldsOf(told)
+    if (typeof fields === 'string') return { cells: failed(fields) }
     const cells = fieldCells(fields, schema)
     return cells.at(-1) === null ? { cells, json: told.text } : { cells }
   }
@@ -287,12 +287,16 @@ function contentText(content: unknown): string | null {
   return texts.length === 0 ? null : texts.join('')
 }
 
-function fieldsOf(text: string): Record<string, unknown> | undefined {
-  try {
-    const parsed: unknown = JSON.parse(text)
-    if (isRecord(parsed)) return { ...parsed }
-  } catch {}
-  return undefined
+/** The fields of an answer, or the error of one that has none. */
+function fieldsOf({ text, finishReason }: Answer & { text: string }): Record<string, unknown> | string {
+  const parsed = parsedJson(text)
+  if (!isRecord(parsed)) {
+    const cut = finishReason === 'length' ? ' (it was cut off: set a higher max_tokens)' : ''
+    return `not_json: the answer is not a JSON object${cut}: ${shortened(text, SHOWN_CHARACTERS)}`
+  }
+  return nestsDeeper(parsed, DEPTH_MAX)
+    ? `not_json: the answer nests deeper than ${DEPTH_MAX} levels`
+    : { ...parsed }
 }
 
 /** Makes the cells of an answer's fields, the error last. A field of another type than its column's has no cell. */
@@ -324,11 +328,6 @@ function hasType(value: unknown, type: ColumnType): boolean {
 }
 
 const SHOWN_CHARACTERS = 200
-
-function notAnObject({ text, finishReason }: { text: string; finishReason: string | null }): string {
-  const cut = finishReason === 'length' ? ' (it was cut off: set a higher max_tokens)' : ''
-  return `not_json: the answer is not a JSON object${cut}: ${shortened(text, SHOWN_CHARACTERS)}`
-}
 
 // Parses a line of an output or error file for a table.
 

@@ -1,8 +1,9 @@
 // JSONL files with one object a row. The columns are the keys of all rows, in the order in which they first occur; a
 // first pass over the file finds them. A row is written as it was read, with the new columns at its end.
 import { messageOf } from '../domain/errors.ts'
-import { isRecord } from '../domain/json-record.ts'
+import { isRecord, nestsDeeper } from '../domain/json-record.ts'
 import { byteLines } from '../jsonl/byte-lines.ts'
+import { DEPTH_MAX } from '../jsonl/json-scan.ts'
 import {
   type Cell,
   type Column,
@@ -110,6 +111,8 @@ function parseRow(name: string, number: number, json: string): Record<string, un
       `${name}, line ${number} is not JSON (${messageOf(error)}); each line has to be one JSON object`,
     )
   }
+  if (nestsDeeper(row, DEPTH_MAX))
+    throw new BadRow(`${name}, line ${number} nests deeper than ${DEPTH_MAX} levels`)
   if (isRecord(row)) return { ...row }
   throw new BadRow(
     `${name}, line ${number} is not a JSON object; each line has to be one, with a key for each column`,

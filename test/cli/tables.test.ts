@@ -586,6 +586,13 @@ describe('a table', { timeout: 60_000 }, () => {
     assert.equal(await text('u.csv'), '\ufeffname,text,answer,error\nÖ,one,1 characters,\n')
   })
 
+  test('with a row that nests too deeply to be printed is refused with the number of its line', async () => {
+    await writeFile(at('deep.jsonl'), `{"a":1}\n{"a":${'['.repeat(50_000)}${']'.repeat(50_000)}}\n`)
+    const { code, err } = await run('deep.jsonl', '--prompt', '{{a}}')
+    assert.equal(code, 1)
+    assert.match(err, /deep\.jsonl, line 2 nests deeper than 100 levels/)
+  })
+
   test('that is not UTF-8 is refused rather than damaged', async () => {
     await writeFile(at('latin.csv'), Buffer.from('name\nJos\xe9\n', 'latin1'))
     const { code, err } = await run('latin.csv', '--prompt', '{{name}}')
