@@ -516,6 +516,23 @@ test('an answer that breaks off is logged, whatever it is', async () => {
   )
 })
 
+test('a stream of live updates that a call opens while the server closes ends at once', async () => {
+  await using server = await testServer()
+  await using app = buildServer(server.deps)
+  const isClosing = Promise.withResolvers<void>()
+  let closed: Promise<unknown> = Promise.resolve()
+  app.addHook('preClose', async () => isClosing.resolve())
+  app.addHook('onRequest', async () => {
+    closed = app.close()
+    await isClosing.promise
+  })
+  const url = await app.listen({ host: '127.0.0.1', port: 0 })
+  const headers = { accept: 'text/event-stream', authorization: `Bearer ${server.key.key}` }
+  const response = await fetch(`${url}/v1/live`, { headers })
+  assert.match(await response.text(), /^event: update\n/)
+  await closed
+})
+
 async function* brokenOff(): AsyncGenerator<string> {
   yield 'a beginning'
   await setImmediate()

@@ -43,7 +43,9 @@ export function liveRoute(
   const feed = new LiveFeed({ store, clock, region, models, log: app.log })
   const open = new Set<Readable>()
   const byCaller = new SharedSlots(Number.POSITIVE_INFINITY)
+  let isClosing = false
   app.addHook('preClose', async () => {
+    isClosing = true
     for (const stream of open) stream.push(null)
   })
 
@@ -65,6 +67,7 @@ export function liveRoute(
       const stream = new Readable({ read() {} })
       follow(request, stream, project_id, unfinished)
       stream.push(eventOf(unfinished))
+      if (isClosing) stream.push(null)
       return reply.header('x-accel-buffering', 'no').type(EVENT_STREAM).send(stream)
     },
   })
