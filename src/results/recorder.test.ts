@@ -116,6 +116,19 @@ test('a parked chunk keeps its finished lines', async () => {
   assert.deepEqual(await world.journalled(chunk!), [1])
 })
 
+test('a flush waits for a chunk that is being parked', async () => {
+  await using world = await makeWorld({ lines: 2 })
+  const [chunk] = world.chunks
+  world.fail = 'commits'
+  void world.recorder.park(chunk!, (tx, lease) => parkChunk(tx, lease, 5_000, 'usage_limit'))
+  const flushed = world.recorder.flush().then(() => world.closed.push('flushed'))
+  await world.until(() => world.refused > 1, 100)
+  world.fail = null
+  await world.until(() => world.closed.length > 1, 100)
+  await flushed
+  assert.deepEqual(world.closed, ['0 parked', 'flushed'])
+})
+
 test('a chunk whose last line ends while it is being parked is sealed, and counts all of its lines', async () => {
   await using world = await makeWorld({ lines: 2 })
   const [chunk] = world.chunks

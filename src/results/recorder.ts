@@ -124,7 +124,13 @@ export class Recorder<R extends RecordedRun> {
    * may be sent from now on, because its reservations are released with its lease. `write` ends the lease, and is
    * repeated until it succeeds.
    */
-  async park(run: R, write: (tx: Writer, lease: ChunkRow) => Promise<Fenced>): Promise<void> {
+  park(run: R, write: (tx: Writer, lease: ChunkRow) => Promise<Fenced>): Promise<void> {
+    const parked = this.#park(run, write)
+    this.#background(parked)
+    return parked
+  }
+
+  async #park(run: R, write: (tx: Writer, lease: ChunkRow) => Promise<Fenced>): Promise<void> {
     const { results } = run
     // A chunk whose last line has ended meanwhile is sealed instead, and the seal counts its fresh lines.
     while (this.#open.has(run) && (results.journalling || results.hasFresh))
@@ -138,7 +144,7 @@ export class Recorder<R extends RecordedRun> {
     this.#close(run, ended === 'lost' ? 'lost' : 'parked')
   }
 
-  /** Resolves when every recorded line is committed, or its lease is lost. */
+  /** Resolves when every recorded line is committed, or its lease is lost, and no chunk is being parked. */
   async flush(): Promise<void> {
     for (;;) {
       // Lines that finished while a journal was being written go into the next one.

@@ -233,14 +233,7 @@ export class Worker {
     this.#stopping = true
     for (const cancel of this.#loops) cancel()
     // Stops sending at once, before claims and tasks under way have ended.
-    const drained = this.#drain()
-    await Promise.all([
-      this.#claimer.close(),
-      this.#endingBatches.close(),
-      this.#tasks.close(),
-      this.#poller.close(),
-      drained,
-    ])
+    await Promise.all([this.#drain(), this.#endingBatches.close(), this.#tasks.close(), this.#poller.close()])
     await recorder.flush()
     await this.#learner.share().catch((error: unknown) => {
       log.warn({ err: error }, 'learned token sizes could not be stored')
@@ -307,12 +300,14 @@ export class Worker {
   async #drain(): Promise<void> {
     const { clock, drainMs } = this.#options
     this.#dispatch.drain()
-    if (this.#dispatch.isIdle) return
-    await new Promise<void>((resolve) => {
-      this.#onDrained = resolve
-      this.#loops.push(clock.after(drainMs, () => this.#dispatch.abort()))
-    })
-    this.#loops.pop()?.()
+    const cancel = clock.after(drainMs, () => this.#dispatch.abort())
+    // A claim under way may open a run, with work at a batch API.
+    await this.#claimer.close()
+    if (!this.#dispatch.isIdle)
+      await new Promise<void>((resolve) => {
+        this.#onDrained = resolve
+      })
+    cancel()
   }
 
   #checkDrained(): void {
