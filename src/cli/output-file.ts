@@ -50,7 +50,9 @@ export class PartialFile implements Sink {
 
   static async create(path: string): Promise<PartialFile> {
     await checkOutput(path)
-    return new PartialFile(path, await open(partialPath(path), 'w'))
+    // The file of a program that was killed, or of one that still runs, which sees that in `end`.
+    await rm(partialPath(path), { force: true })
+    return new PartialFile(path, await open(partialPath(path), 'wx'))
   }
 
   /** Appends a piece; undefined while the text only waits for the rest of its block. */
@@ -62,13 +64,25 @@ export class PartialFile implements Sink {
 
   async end(): Promise<void> {
     await this.#flush()
+    if (!(await this.#isOurs()))
+      throw new Failure(`another program writes ${this.#path}; wait for its end, or name another file`)
     await this.#handle.close()
     await rename(partialPath(this.#path), this.#path)
   }
 
   async abort(): Promise<void> {
+    const isOurs = await this.#isOurs().catch(() => false)
     await this.#handle.close().catch(() => {})
-    await rm(partialPath(this.#path), { force: true })
+    if (isOurs) await rm(partialPath(this.#path), { force: true })
+  }
+
+  /** Whether the temporary name is still that of this file. */
+  async #isOurs(): Promise<boolean> {
+    const [own, named] = await Promise.all([
+      this.#handle.stat(),
+      stat(partialPath(this.#path)).catch(() => null),
+    ])
+    return own.ino === named?.ino
   }
 
   async #appendBytes(bytes: Uint8Array): Promise<void> {

@@ -1,6 +1,8 @@
 // Exports the audit log of a real service: page by page, and into files that are cut off anywhere and go on.
 import assert from 'node:assert/strict'
+import { appendFileSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -8,10 +10,11 @@ import { sql } from 'kysely'
 import { createKey } from '../../src/admin/create-key.ts'
 import { SETTLED_MS } from '../../src/audit/export-records.ts'
 import type { Scope } from '../../src/domain/api-key.ts'
-import { offpeak } from '../fakes/offpeak.ts'
+import { offpeak, runOffpeak } from '../fakes/offpeak.ts'
 import { testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 import { askApi } from '../support/api.ts'
+import { listen } from '../support/listen.ts'
 
 interface Exported {
   id: string
@@ -161,5 +164,38 @@ test('an export that was cut off anywhere goes on behind the last whole record',
     /is no export of the audit log: its last line has no "cursor"/,
   )
   assert.equal(await read('other.ndjson'), '{"a": 1}\n')
+  await writeFile(join(folder, 'other.ndjson'), '{"a": 1}')
+  assert.match((await run('other.ndjson')).err, /is no export of the audit log/)
+  assert.equal(await read('other.ndjson'), '{"a": 1}', 'and is left as it is')
+  await rm(folder, { recursive: true })
+})
+
+test('exports into one file at the same time, as of a job that starts again too soon, write no record twice', async () => {
+  await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), { worker: false })
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-audit-'))
+  const output = join(folder, 'one.ndjson')
+  const run = () => offpeak(service, 'audit', 'export', '-o', output)
+  for (let i = 0; i < 20; i++) await get(service, '/v1/models')
+  await settle(service)
+  await Promise.all([run(), run(), run()])
+  await run()
+  const records = recordsIn(await readFile(output, 'utf8'))
+  assert.equal(records.filter(({ path }) => path === '/v1/models').length, 20)
+  assert.equal(new Set(records.map(({ id }) => id)).size, records.length)
+  const first = '{"id":"req_1","cursor":"1-req_1"}\n'
+  const second = first.replaceAll('req_1', 'req_2')
+  await writeFile(output, first)
+  // Another export ends while this one waits for its page.
+  const api = await listen(
+    createServer(({ url }, response) => {
+      if (url?.startsWith('/v1/audit')) appendFileSync(output, second)
+      response.setHeader('x-next-after', '1-req_2').end(second)
+    }),
+  )
+  const access = { baseUrl: api.url, apiKey: service.key }
+  const { err } = await runOffpeak(['audit', 'export', '-o', output], { access })
+  await api.close()
+  assert.match(err, /another program, such as a second export, writes to .*one\.ndjson; wait for its end/)
+  assert.equal(await readFile(output, 'utf8'), first + second)
   await rm(folder, { recursive: true })
 })
