@@ -1,13 +1,15 @@
 // Programs that make one call at a time, before a service that a test controls.
 import assert from 'node:assert/strict'
-import { mkdtemp, readFile, rm, stat } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Writable } from 'node:stream'
 import { after, before, beforeEach, describe, test } from 'node:test'
 import OpenAI from 'openai'
+import { KnownRequests } from '../../src/cli/client/known-requests.ts'
 import { runProgram } from '../../src/cli/program.ts'
 import { systemClock } from '../../src/domain/clock.ts'
+import { newId } from '../../src/domain/ids.ts'
 import { launchOnly, TEST_VERSION } from '../fakes/offpeak.ts'
 import { type FakeRequest, FakeSingleRequests } from '../fakes/single-requests.ts'
 import { capturedTerminal } from '../fakes/terminal.ts'
@@ -418,5 +420,14 @@ describe('offpeak gather', { timeout: 60_000 }, () => {
       assert.match((await stop()).err, new RegExp(`12 calls: 12 answered${known}, 0 failed`))
       assert.deepEqual(upstream.calls.map(({ bytes }) => bytes.toString()).sort(), bodies.toSorted())
     }
+  })
+
+  test('any number of equal requests of earlier runs is known', async () => {
+    const path = join(folder, 'many')
+    const [hash, id] = ['a'.repeat(43), newId('request', systemClock.now())]
+    await writeFile(path, Array.from({ length: 150_000 }, (_, i) => `${hash} ${i} ${id}\n`).join(''))
+    const known = await KnownRequests.open(path, false, systemClock.now())
+    assert.deepEqual(known.take(hash), { hash, number: 0, id, isEarlier: true })
+    assert.equal(await known.close(), null)
   })
 })

@@ -49,7 +49,7 @@ export class KnownRequests {
     const known = new KnownRequests(createWriteStream(path, { flags: 'a', mode: 0o600 }))
     for (const [hash, equal] of Map.groupBy(requests, ({ hash }) => hash)) {
       const made = new Map(equal.map((request) => [request.number, request]))
-      const count = Math.max(...made.keys()) + 1
+      const count = equal.reduce((most, { number }) => Math.max(most, number), 0) + 1
       const lost = Array.from({ length: count }, (_, number) => newRequest(hash, number))
       const free = [...(isFresh ? [] : made.values()), ...lost.filter(({ number }) => !made.has(number))]
       known.#byHash.set(hash, { count, free })
