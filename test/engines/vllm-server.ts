@@ -71,6 +71,7 @@ export class VllmServer {
 
   /** Kills all of it. */
   async stop(): Promise<void> {
+    if (this.#process.exitCode !== null || this.#process.signalCode !== null) return
     const ended = once(this.#process, 'exit')
     killIfThere(-this.#process.pid!)
     await ended
