@@ -37,6 +37,8 @@ interface ApiMaintenanceOptions extends Pick<Ports, 'sealed' | 'log'> {
   session: { readonly id: string }
   onEnded: (batch: BatchRow) => void
   auditLog?: AuditLog | undefined
+  /** As of `Recorder`; another one in the simulation. */
+  blobFreshMs?: number
 }
 
 export class ApiMaintenance {
@@ -62,7 +64,7 @@ export class ApiMaintenance {
     const memory = {
       answers: new ResponseMemory(0),
       flushIntervalMs: INTERVAL_MS,
-      blobFreshMs: BLOB_FRESH_MS,
+      blobFreshMs: options.blobFreshMs ?? BLOB_FRESH_MS,
     }
     this.#endingBatches = new EndingBatches({
       ...options,

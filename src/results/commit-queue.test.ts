@@ -8,15 +8,7 @@ import { CommitQueue, StoreRetries } from './commit-queue.ts'
 test('a commit that comes in any moment in which the one before ends is made as well', async () => {
   await using queued = await queuedBatch({ chunks: 1, lines: 1 })
   const { store, clock } = queued
-  const [run] = await queued.open()
-  assert.ok(run)
-  // Another worker has the lease, so nothing is to be written.
-  const { lease, begunAt, hasReservations } = run.results
-  const commit: ChunkCommit = {
-    ...{ begunAt, hasReservations, fresh: run.results.takeFresh() },
-    claim: { ...lease, epoch: lease.epoch + 1 },
-    record: { journal: { key: 'journals/one', wrapped_key: '', bytes: 0 }, byte_start: 0, byte_end: 0 },
-  }
+  const commit = await lostCommit(queued)
   const queue = new CommitQueue({
     ...{ store, clock, blobFreshMs: 1_000 },
     rules: { file_retention_ms: () => 0 },
@@ -38,6 +30,64 @@ test('a commit that comes in any moment in which the one before ends is made as 
     assert.deepEqual(ends, ['lost', 'lost'], `${microtasks} microtasks after the end`)
   }
 })
+
+test('blobs that become too old while those of another commit are written again are written again, too', async () => {
+  await using queued = await queuedBatch({ chunks: 1, lines: 1 })
+  const { store, clock } = queued
+  const commit = await lostCommit(queued)
+  let at = 0
+  const steadily = {
+    ...{ now: () => at, steady: () => at, soon: clock.soon.bind(clock) },
+    after(ms: number, act: () => void) {
+      at += ms
+      setImmediate(act)
+      return () => {}
+    },
+  }
+  let outages = 2
+  const write: typeof store.write = async (act) => {
+    if (outages-- > 0) throw new Error('disk full')
+    return await store.write(act)
+  }
+  const log = { info() {}, warn() {}, error() {} }
+  const queue = new CommitQueue({
+    ...{ store: { ...store, read: store.read, write }, clock: steadily, blobFreshMs: 1_000 },
+    rules: { file_retention_ms: () => 0 },
+    retries: new StoreRetries({ clock: steadily, log }),
+    onCommitted: () => {},
+  })
+  const written: string[] = []
+  const ends: string[] = []
+  const add = (name: string): unknown =>
+    queue.commit(
+      commit,
+      async () => {
+        written.push(name)
+        at += 900
+        return commit.record
+      },
+      ({ how }) => ends.push(`${name} ${how}`),
+    )
+  void add('first')
+  at = 500
+  void add('second')
+  await queue.running
+  // At 1,100 ms the blobs of the first are too old; once they are written again, those of the second are 1,500 ms old.
+  assert.deepEqual(written, ['first', 'second'])
+  assert.deepEqual(ends.toSorted(), ['first lost', 'second lost'])
+})
+
+/** A commit for which another worker has the lease, so that nothing is written. */
+async function lostCommit(queued: Awaited<ReturnType<typeof queuedBatch>>): Promise<ChunkCommit> {
+  const [run] = await queued.open()
+  assert.ok(run)
+  const { lease, begunAt, hasReservations } = run.results
+  return {
+    ...{ begunAt, hasReservations, fresh: run.results.takeFresh() },
+    claim: { ...lease, epoch: lease.epoch + 1 },
+    record: { journal: { key: 'journals/one', wrapped_key: '', bytes: 0 }, byte_start: 0, byte_end: 0 },
+  }
+}
 
 function makeRetries() {
   const clock = testClock()

@@ -136,25 +136,30 @@ export class CommitQueue {
     return records.find((record) => 'journal' in record && keys.has(record.journal.key)) ?? last
   }
 
-  /** Writes blobs again before the orphan sweep would delete them, if a commit fails for long. */
+  /**
+   * Writes the blobs of a commit again before the orphan sweep would delete them, if commits fail for long. That takes
+   * time: commits whose blobs have become too old meanwhile are queued again, each for a write of its own.
+   */
   async #freshen(group: readonly Pending[]): Promise<Pending[]> {
-    const now = this.#options.clock.steady()
-    const ready: Pending[] = []
-    for (const pending of group) {
-      if (now - pending.writtenAt >= this.#options.blobFreshMs) {
-        const writtenAt = this.#options.clock.steady()
-        const record = await pending.rewrite()
-        if (record === null) {
-          pending.done({ how: 'unwritable' })
-          continue
-        }
-        pending.commit = { ...pending.commit, record }
-        pending.records.push(record)
-        pending.writtenAt = writtenAt
-      }
-      ready.push(pending)
+    const { clock, blobFreshMs } = this.#options
+    const isOld = ({ writtenAt }: Pending): boolean => clock.steady() - writtenAt >= blobFreshMs
+    const old = group.find(isOld)
+    if (!old) return [...group]
+    const writtenAt = clock.steady()
+    const record = await old.rewrite()
+    const { late = [], ready = [] } = Object.groupBy(
+      group.filter((pending) => pending !== old),
+      (pending) => (isOld(pending) ? 'late' : 'ready'),
+    )
+    this.#queue.push(...late)
+    if (record === null) {
+      old.done({ how: 'unwritable' })
+      return ready
     }
-    return ready
+    old.commit = { ...old.commit, record }
+    old.records.push(record)
+    old.writtenAt = writtenAt
+    return [old, ...ready]
   }
 }
 

@@ -6,6 +6,7 @@ import type { Log } from '../../src/domain/log.ts'
 import { Session } from '../../src/leases/leases.ts'
 import type { Machine } from './machine.ts'
 import { RULES, SEALING, SIM_MODELS, SIM_PLAN } from './run.ts'
+import { BLOB_FRESH_MS } from './simulated-worker.ts'
 
 const LEASE_MS = 2_000
 
@@ -32,6 +33,7 @@ export function startApi(machine: Machine, master: MasterKey, log: Log): ApiProc
     rules: RULES,
     session,
     onEnded: () => {},
+    blobFreshMs: BLOB_FRESH_MS,
   })
   // A process that cannot open its session exits.
   session.open().then(

@@ -26,6 +26,8 @@ const FLUSH_MS = 100
 const FLUSH_MS_UNDERESTIMATED = 3_000
 /** Longer than any clock skew. */
 export const ORPHAN_AGE_MS = 20_000
+/** The age up to which blobs may be committed. */
+export const BLOB_FRESH_MS = ORPHAN_AGE_MS / 10
 export const SWEEP: SweepPace = {
   orphanAgeMs: ORPHAN_AGE_MS,
   everyMs: 4_000,
@@ -99,7 +101,7 @@ export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
     memoryBytes,
     answers,
     checks: answerChecks(clock, () => random.int(1, 60)),
-    blobFreshMs: ORPHAN_AGE_MS / 10,
+    blobFreshMs: BLOB_FRESH_MS,
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: LIMITS }, task, signal),
       make: (task, signal) =>
