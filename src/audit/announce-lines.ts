@@ -1,6 +1,7 @@
 // Runs the task `announce` of a batch whose single requests' ends are events: records those of all lines that have ended since
 // it ran last, with their deliveries. Which lines have events stands in their chunks, so that a crash neither loses nor repeats
 // one. Each commit of lines queues the task.
+import { isDamaged } from '../blobs/blobs.ts'
 import { responseId } from '../domain/ids.ts'
 import { type LineEnd, recordLineEnds } from '../notify/record-event.ts'
 import { finishedLines, type ReadPorts } from '../results/finished-lines.ts'
@@ -19,10 +20,16 @@ export async function announceLines(
   const batch = await readRow(store.read, 'batches', { id: task.subject })
   const ports = { db: store.read, sealed, now: clock.now() }
   const unannounced = { unannounced: true }
+  let damage: Error | null = null
   for await (const chunk of chunksOf(store.read, task.subject, unannounced)) {
     if (!batch) break
     const before: number[] = JSON.parse(chunk.announced_lines ?? '[]')
-    const ends = await endsIn(ports, batch, chunk, new Set(before))
+    const ends = await endsIn(ports, batch, chunk, new Set(before)).catch((error: unknown) => {
+      if (!isDamaged(error)) throw error
+      damage = error
+      return null
+    })
+    if (ends === null) continue
     const lines = [...before, ...ends.map(({ line }) => line)]
     const announced = { announced_lines: JSON.stringify(lines), announced: lines.length }
     const { batch_id, idx } = chunk
@@ -33,6 +40,8 @@ export async function announceLines(
       await updateRows(tx, 'chunks', { batch_id, idx }).set(announced).execute()
     })
   }
+  // An operator may bring the blob back: the task is tried again.
+  if (damage !== null) throw damage
   await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return
     // A commit that finds the task running does not queue it: the lock makes such a commit be seen here, or see the task gone.
