@@ -6,6 +6,7 @@ import { BoundedMap } from '../domain/bounded-map.ts'
 import { ApiError } from '../domain/errors.ts'
 import { byteLines } from '../jsonl/byte-lines.ts'
 import { lineNumbers, placesInChunk, selectLines } from '../jsonl/chunk-lines.ts'
+import { readBatchInput } from '../store/batches.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { firstUnsealed, readChunkOfLine, readChunksOfLines, startOf, stretchesOf } from '../store/chunks.ts'
 import { readExpiries, readVisibleResults } from '../store/files.ts'
@@ -35,18 +36,24 @@ export async function inputOfChunk(
   chunk: ChunkRow,
 ): Promise<Buffer | undefined> {
   const own = chunk.input_blob === null ? undefined : await readBlobRow(db, chunk.input_blob)
+  let damage: unknown
   if (own)
     try {
       return await sealed.readAll(own.project_id, own)
     } catch (error) {
-      // The lines of a chunk that shares a stretch are in the batch's input as well.
-      if (chunk.lines === null || !isDamaged(error)) throw error
+      if (!isDamaged(error)) throw error
+      damage = error
     }
-  if (!content) return undefined
+  // Lines of a stretch are in the batch's input as well, and those of single requests since their batch was closed, which may
+  // have been after the row of the chunk was read.
+  const isJoined = chunk.input_blob !== null && !content
+  const input = isJoined ? (await readBatchInput(db, chunk.batch_id))?.content : content
+  if (!input && damage !== undefined) throw damage
+  if (!input) return undefined
   const range = { start: chunk.byte_start, end: chunk.byte_end }
   const numbers = lineNumbers(chunk)
-  if (numbers === null) return await sealed.readAll(content.project_id, content, range)
-  return await selectLines(sealed.read(content.project_id, content, range), startOf(chunk), numbers)
+  if (numbers === null) return await sealed.readAll(input.project_id, input, range)
+  return await selectLines(sealed.read(input.project_id, input, range), startOf(chunk), numbers)
 }
 
 /** The lines of a chunk in the input of its batch, without blank ones. */

@@ -2,6 +2,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import OpenAI from 'openai'
+import { inputOfChunk } from '../../src/results/finished-lines.ts'
+import { readBlobRow } from '../../src/store/blobs.ts'
+import { readChunkOfLine } from '../../src/store/chunks.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, TestService, type WireBatch, type WireFile } from '../service.ts'
 
@@ -251,6 +254,21 @@ test('requests wait for a worker, and their batches end when it has come', async
     assert.equal((await waited(service, id)).status, 'completed')
     assert.equal((await service.ended(batch_id)).status, 'completed')
   }
+})
+
+test('a chunk whose row was read before its batch was closed has its lines in the input of the batch', async () => {
+  await using upstream = await testUpstream(echo)
+  const yaml = configFor(upstream.base_url, 'requests: {gather: {lines: 1}}')
+  await using service = await TestService.start(yaml, { worker: false })
+  const { batch_id } = await post(service, chat('a'))
+  const { store, sealed } = service.stores
+  const chunk = await readChunkOfLine(store.read, batch_id, 1)
+  assert.ok(chunk?.input_blob)
+  await service.worker.start()
+  await service.ended(batch_id)
+  assert.equal(await readBlobRow(store.read, chunk.input_blob), undefined)
+  const bytes = await inputOfChunk({ db: store.read, sealed }, undefined, chunk)
+  assert.match(String(bytes), /"content":"a"/)
 })
 
 test('a request of a conversation that has begun goes ahead of new ones', async () => {
