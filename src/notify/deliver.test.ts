@@ -85,7 +85,7 @@ describe('a worker that has lost the lease of a delivery', () => {
         'postpones nothing',
         ({ store, task }) => store.write((tx) => postponeTask(tx, task, 2 ** 50, 'it failed')),
       ],
-    ] as const satisfies [string, (world: Deliveries) => Promise<void>][])
+    ] as const satisfies [string, (world: Deliveries) => Promise<unknown>][])
       test(`${how}, while ${since}`, async () => {
         await using world = await deliveries()
         const lost = await world.lose(leasedAgain)

@@ -77,8 +77,9 @@ export async function exportResults(deps: ExportDeps, task: TaskRow, signal: Abo
       return
     }
     if (next !== null) {
-      await setBatch(tx, batch.id, { output_url_status: 'pending', output_url_error: error })
-      return await postponeTask(tx, task, next, error)
+      if (await postponeTask(tx, task, next, error))
+        await setBatch(tx, batch.id, { output_url_status: 'pending', output_url_error: error })
+      return
     }
     if (!(await finishTask(tx, task))) return
     const status = failure === null ? 'delivered' : 'failed'

@@ -8,7 +8,7 @@ import type { TaskKind, TaskRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 /** Runs a task and ends it (`finishTask`) in a transaction of its own; stops soon after `signal` aborts. */
-export type TaskHandler = (task: TaskRow, signal: AbortSignal) => Promise<void>
+export type TaskHandler = (task: TaskRow, signal: AbortSignal) => Promise<unknown>
 export type TaskHandlers = Readonly<Partial<Record<TaskKind, TaskHandler>>>
 
 /** The bytes to read from which a task is large; large tasks never get the last slot. */
@@ -162,16 +162,15 @@ export async function finishTask(tx: Writer, task: TaskRow): Promise<boolean> {
   return await changesRow(deleteRows(tx, 'tasks', { id: task.id, epoch: task.epoch, state: 'leased' }))
 }
 
-/** Requeues the task, to run at `run_at` or later. */
+/** Requeues the task, to run at `run_at` or later; false if its lease is lost. */
 export async function postponeTask(
   tx: Writer,
   task: TaskRow,
   run_at: number,
   last_error: string | null,
-): Promise<void> {
-  await updateRows(tx, 'tasks', { id: task.id, epoch: task.epoch, state: 'leased' })
-    .set({ state: 'ready', worker_id: null, run_at, last_error })
-    .execute()
+): Promise<boolean> {
+  const own = updateRows(tx, 'tasks', { id: task.id, epoch: task.epoch, state: 'leased' })
+  return await changesRow(own.set({ state: 'ready', worker_id: null, run_at, last_error }))
 }
 
 /** Queues the task again, with all its attempts, unless it is running. */

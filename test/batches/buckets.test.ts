@@ -2,6 +2,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createKey } from '../../src/admin/create-key.ts'
+import { exportResults } from '../../src/results/export.ts'
+import { setBatch } from '../../src/store/batches.ts'
 import { type S3Server, s3Server, TEST_BUCKET } from '../fakes/s3-server.ts'
 import { echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch, type WireFile } from '../service.ts'
@@ -325,8 +327,11 @@ test('results that cannot be written are tried again, and leave no upload behind
   world.object('team-a/in.jsonl', JSON.stringify(line('a')))
   let failures = 2
   const isWrite = (method: string) => method === 'POST' || method === 'PUT'
-  s3.fault = ({ method }) =>
-    isWrite(method) && failures-- > 0 ? { status: 403, code: 'AccessDenied' } : null
+  const released = Promise.withResolvers<null>()
+  s3.fault = ({ method }) => {
+    if (!isWrite(method)) return null
+    return failures-- > 0 ? { status: 403, code: 'AccessDenied' } : released.promise
+  }
   const batch = await world.create({ ...IN, output_url: `${URL}/` })
   const key = `team-a/${batch.id}/output.jsonl`
   // Of an attempt whose worker crashed.
@@ -336,6 +341,7 @@ test('results that cannot be written are tried again, and leave no upload behind
     return output_url_error ?? undefined
   })
   assert.equal(seen, 'the bucket answered 403 AccessDenied')
+  released.resolve(null)
   const ended = await world.written(batch)
   assert.deepEqual([ended.output_url_status, ended.output_url_error], ['delivered', null])
   assert.equal(world.text(key), await service.content(ended.output_file_id))
@@ -468,4 +474,29 @@ test('a retry writes where its batch did as long as its key and its project may,
     tx.updateTable('batches').set({ output_url: gone }).where('id', '=', batch.id).execute(),
   )
   assert.equal(await retry({}), '403 bucket_not_allowed output_url')
+})
+
+test('an export that fails after another worker has ended it changes nothing', async () => {
+  await using world = await BucketTest.start()
+  const { store, sealed } = world.service.stores
+  world.object('team-a/in.jsonl', JSON.stringify(line('a')))
+  const batch = await world.create({ ...IN, output_url: `${URL}/` })
+  await world.written(batch)
+  const { id } = batch
+  const status = (output_url_status: 'pending' | 'delivered') =>
+    store.write((tx) => setBatch(tx, id, { output_url_status }))
+  await status('pending')
+  const project_id = 'another worker has ended the task'
+  const task = { id: 'task_1', kind: 'export', subject: id, project_id, state: 'leased', epoch: 1 } as const
+  const lost = {
+    ...task,
+    ...{ large: 0, worker_id: 'w', attempts: 1, last_error: null, run_at: 0, created: Date.now() },
+  }
+  const openBucket = async (): Promise<never> => {
+    await status('delivered')
+    throw new Error('the connection broke')
+  }
+  const deps = { store, sealed, clock: store.clock, random: () => 0, openBucket }
+  await exportResults(deps, lost, new AbortController().signal)
+  assert.equal((await world.service.get(id)).output_url_status, 'delivered')
 })
