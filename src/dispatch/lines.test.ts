@@ -103,6 +103,18 @@ test('of identical lines one is sent, and the others end with its answer, at no 
   assert.deepEqual(used, [ANSWER.usage.total_tokens, 0])
 })
 
+test('a line that is cancelled in flight is not sent again by those that follow it', async () => {
+  await using world = await lineWorld({ lines: 3, ...ALIKE })
+  const { run, lines, server } = world
+  await world.start()
+  lines.cancel(run, '[1, 2]')
+  lines.placeAll(run, 'lines of it were cancelled')
+  assert.equal(server.sent.length, 1)
+  await server.inFlight[0]!.answer()
+  assert.deepEqual(world.ended, ['l2 request_cancelled', 'l1 ok', 'l3 ok'])
+  assert.equal(server.sent.length, 1)
+})
+
 test('a line whose own answer was lost with its chunk is sent again, and billed', async () => {
   await using world = await lineWorld({ lines: 1, ...ALIKE })
   const { run } = world

@@ -261,13 +261,13 @@ export class Lines {
         this.#count(run, position, run.stateOf(position), 1)
   }
 
-  /** Marks lines that a caller has cancelled (JSON of their numbers), which end when they are placed. */
+  /** Marks lines that a caller has cancelled (JSON of their numbers): one in flight ends with its attempt, others when they are placed. */
   cancel(run: Run, cancelled: string | null): void {
     const numbers = new Set<number>(JSON.parse(cancelled ?? '[]'))
     for (const position of numbers.size === 0 ? [] : run.positions()) {
-      if (!numbers.has(run.lines[position]!.line) || run.is(position, CANCELLED)) continue
+      if (!numbers.has(run.lines[position]!.line)) continue
       run.set(position, CANCELLED)
-      if (run.batch.dedupe !== null) this.#placeEach(this.duplicates.dissolve(run, position), NOT_NOW)
+      if (run.stateOf(position) === FOLLOWING) this.place(run, position, 'a caller cancelled it')
     }
   }
 
