@@ -38,7 +38,14 @@ export class ChunkReader {
 
   /** The row and the input of each batch, read once for chunks that are claimed together: these are mostly of one batch. */
   inputs(claims: readonly ChunkRow[]): ReadonlyMap<string, Promise<BatchInput>> {
-    return new Map(Array.from(new Set(claims.map(({ batch_id }) => batch_id)), (id) => [id, this.#input(id)]))
+    return new Map(
+      Array.from(new Set(claims.map(({ batch_id }) => batch_id)), (id) => {
+        const input = this.#input(id)
+        // Chunks may wait for it later, or not at all; until then a failure must not end the process.
+        input.catch(() => {})
+        return [id, input]
+      }),
+    )
   }
 
   async #input(batch_id: string): Promise<BatchInput> {

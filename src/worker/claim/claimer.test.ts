@@ -43,6 +43,15 @@ describe('a chunk that cannot be opened', () => {
     assert.deepEqual(world.openedChunks(), [0, 1, 2])
   })
 
+  test('ends no process where its batch cannot be read, before it waits for that', async () => {
+    await using world = await makeWorld()
+    await world.look()
+    const { claim } = world.opened[0]!
+    const [input] = world.reader.inputs([{ ...claim, batch_id: 'batch_gone' }]).values()
+    for (let turns = 0; turns < 5; turns++) await setImmediate()
+    await assert.rejects(input!, /batch_gone is gone/)
+  })
+
   test('is parked when its limits cannot be read, and no other chunk is', async () => {
     await using world = await makeWorld()
     world.prepare = async ({ claim }) => {
@@ -195,9 +204,10 @@ async function makeWorld() {
   const workerId = await real.write((tx) => openSession(tx, LEASE_MS, clock.now()))
   const tell = (_: object, message: string): void => void said.push(message)
   const log = { info: tell, warn: tell, error: tell }
+  const reader = new ChunkReader({ store, sealed, clock, log, models: new Map() })
   const claimer = new Claimer({
     store,
-    reader: new ChunkReader({ store, sealed, clock, log, models: new Map() }),
+    reader,
     clock,
     log,
     memoryBytes: 1_000_000,
@@ -217,5 +227,5 @@ async function makeWorld() {
       batchApis: { rows: { of: () => [] } },
     },
   })
-  return world
+  return Object.assign(world, { reader })
 }
