@@ -245,11 +245,27 @@ export async function readBatchProgress(
   )
 }
 
+/** The waiting reason of an unfinished line: of its chunk where that is parked, else of its batch. */
+export async function lineWaitingReason(
+  store: Pick<Store, 'read' | 'failing'>,
+  batch: BatchRow,
+  chunk: ChunkGroup,
+  now: number,
+  models: ReadonlyMap<string, Model>,
+): Promise<WaitingReason | null> {
+  if (chunk.state !== 'parked')
+    return (await readBatchProgress(store, [batch], now, models)).get(batch.id)?.waiting_reason ?? null
+  const reasons = await readReasons(store, [{ ...batch, rate_sampled_at: null }], now, models, [chunk])
+  return reasons.get(batch.id) ?? null
+}
+
+/** `only`: the chunks that are looked at; absent: all unsealed ones. */
 async function readReasons(
   store: Pick<Store, 'read' | 'failing'>,
   batches: readonly BatchRow[],
   now: number,
   models: ReadonlyMap<string, Model>,
+  only?: readonly ChunkGroup[],
 ): Promise<Map<string, WaitingReason | null>> {
   const ids = batches.map((batch) => batch.id)
   const [groups, leased, laneReports, isWorkerRunning, workers] = await Promise.all([
@@ -281,7 +297,7 @@ async function readReasons(
       batch.id,
       waitingReason(
         batch,
-        byBatch.get(batch.id) ?? [],
+        only ?? byBatch.get(batch.id) ?? [],
         {
           ...surroundings,
           isStuck: stuck.has(batch.id) || (batch.status === 'validating' && failing.length > 0),

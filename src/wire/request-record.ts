@@ -102,7 +102,7 @@ export const LineRecord = object('LineRecord', {
   status: Type.Optional(oneOf(REQUEST_STATUSES, 'How far the line is, or how it ended.')),
   waiting_reason: maybe(
     WaitingReason,
-    'Why nothing of its batch is sent now; null where it is, or it has ended.',
+    'Why it is not sent now, or nothing of its batch is; null where that is, or it has ended.',
   ),
   expires_at: Type.Optional(count('Unix seconds: it ends by then. Of lines that have not ended.')),
   response: Type.Optional(anything('The response, as long as the result file exists.')),

@@ -271,6 +271,23 @@ test('a chunk whose row was read before its batch was closed has its lines in th
   assert.match(String(bytes), /"content":"a"/)
 })
 
+test('a request waits for its own reason while others of its batch go on', async () => {
+  await using upstream = await testUpstream(echo)
+  const other = `models:\n  - id: other\n    upstreams: [{type: openai, base_url: "${upstream.base_url}"}]`
+  await using service = await TestService.start(configFor(upstream.base_url).replace('models:', other))
+  const first = await post(service, chat('a'))
+  await waited(service, first.id)
+  await service.json('POST', '/v1/models/other/pause')
+  const body = { model: 'other', messages: [{ role: 'user', content: 'b' }] }
+  const { id, batch_id } = await post(service, { endpoint: CHAT, body })
+  assert.equal(batch_id, first.batch_id)
+  type Waiting = { waiting_reason: { code: string; model: string } | null }
+  let reason: Waiting['waiting_reason'] = null
+  while (!reason) ({ waiting_reason: reason } = await service.json<Waiting>('GET', `/v1/requests/${id}`))
+  assert.partialDeepStrictEqual(reason, { code: 'paused', model: 'other' })
+  assert.equal((await service.get(batch_id)).waiting_reason, null)
+})
+
 test('a request of a conversation that has begun goes ahead of new ones', async () => {
   await using upstream = await testUpstream(echo)
   const yaml = configFor(upstream.base_url, 'requests: {gather: {lines: 1}}').replace(

@@ -7,7 +7,7 @@ import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { type LinePlace, parseLineRequestId } from '../../domain/ids.ts'
 import { cancelLine } from '../../lifecycle/batch.ts'
-import { readBatchProgress } from '../../progress/waiting-reason.ts'
+import { lineWaitingReason } from '../../progress/waiting-reason.ts'
 import { findLine } from '../../results/finished-lines.ts'
 import { listHttpRequests } from '../../store/calls.ts'
 import { readChunkOfLine, readChunksOfLines } from '../../store/chunks.ts'
@@ -64,8 +64,7 @@ export function lineReader({ store, sealed, clock, models, wake }: RouteDependen
     const ended = await readLineRecord(ports, chunk, line, caller.scopes.has('operator') ? null : models)
     if (ended) return ended
     const pending = found(await readPendingRecord(ports, batch, chunk, line), 'request_not_found')
-    const progress = await readBatchProgress(store, [batch], now, models)
-    const { waiting_reason = null } = progress.get(batch.id) ?? {}
+    const waiting_reason = await lineWaitingReason(store, batch, chunk, now, models)
     return { ...pending, waiting_reason, expires_at: unixSeconds(batch.expires_at) }
   }
 
