@@ -124,7 +124,7 @@ test('two columns of one name are refused, however many columns there are', asyn
 
 test('a cell that is nested too deeply for a request is named', async () => {
   const deep = sourceOf('a.jsonl', `{"a":${'['.repeat(20_000)}${']'.repeat(20_000)}}\n`)
-  await assert.rejects(made(deep, '{{a}}'), /row 1: its request is too large, or nested too deeply/)
+  await assert.rejects(made(deep, '{{a}}'), /a\.jsonl, line 1 nests deeper than 100 levels/)
 })
 
 test('a process of which nothing comes is ended', async () => {

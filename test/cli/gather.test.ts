@@ -423,7 +423,7 @@ describe('offpeak gather', { timeout: 60_000 }, () => {
   })
 
   test('any number of equal requests of earlier runs is known', async () => {
-    const path = join(folder, 'many')
+    const path = join(folder, 'equal')
     const [hash, id] = ['a'.repeat(43), newId('request', systemClock.now())]
     await writeFile(path, Array.from({ length: 150_000 }, (_, i) => `${hash} ${i} ${id}\n`).join(''))
     const known = await KnownRequests.open(path, false, systemClock.now())
