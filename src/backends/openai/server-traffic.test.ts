@@ -175,6 +175,7 @@ test('an answer without series of a model server is no reading, however recent t
     vector(series('up', 'a', [1, '1'])),
     vector(series('vllm:num_requests_running', 'a', [1, 'NaN'])),
     { data: { result: [{ metric: { __name__: 'vllm:num_requests_running' }, values: 'many' }, null] } },
+    { data: { result: [{ metric: { __name__: 'vllm:num_requests_running' }, values: [5] }] } },
     {},
   ]
   for (const body of absurd) {

@@ -116,7 +116,8 @@ function trafficOfQuery(body: Buffer): ServerTraffic | null {
   const samples = (Array.isArray(result) ? result : []).flatMap((series) => {
     const { metric, values } = recordOf(series)
     const { __name__: name, ...labels } = recordOf(metric)
-    const [time, value]: unknown[] = Array.isArray(values) ? (values.at(-1) ?? []) : []
+    const last: unknown = Array.isArray(values) ? values.at(-1) : null
+    const [time, value]: unknown[] = Array.isArray(last) ? last : []
     if (typeof name !== 'string' || !READ.has(name) || typeof time !== 'number') return []
     at = Math.max(at, Math.round(time * 1000))
     const texts = Object.entries(labels).map(([label, of]) => [label, String(of)] as const)
