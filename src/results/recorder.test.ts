@@ -129,6 +129,13 @@ test('a flush waits for a chunk that is being parked', async () => {
   assert.deepEqual(world.closed, ['0 parked', 'flushed'])
 })
 
+test('a flush also commits lines that ended in the same turn', async () => {
+  await using world = await makeWorld({ lines: 1 })
+  endLines(world.chunks[0]!, [0])
+  await world.recorder.flush()
+  assert.deepEqual([world.closed, (await world.batch()).completed], [['0 sealed'], 1])
+})
+
 test('a chunk whose last line ends while it is being parked is sealed, and counts all of its lines', async () => {
   await using world = await makeWorld({ lines: 2 })
   const [chunk] = world.chunks

@@ -147,6 +147,8 @@ export class Recorder<R extends RecordedRun> {
   /** Resolves when every recorded line is committed, or its lease is lost, and no chunk is being parked. */
   async flush(): Promise<void> {
     for (;;) {
+      // Lines that ended in this turn are handled at its end, which may come later.
+      this.recorded([...this.#open])
       // Lines that finished while a journal was being written go into the next one.
       this.#startJournal(0)
       const journals = [...this.#open].flatMap(({ results }) => results.journalling ?? [])
