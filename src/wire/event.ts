@@ -128,7 +128,10 @@ export const CreateWebhook = object(
 )
 /** The rules for URLs of webhooks; private networks may also allow plain http (notify/webhook-url.ts). */
 export const WEBHOOK_RULES = {
-  properties: { url: { format: 'uri', pattern: '^https://', maxLength: 2048 } },
+  properties: {
+    url: { format: 'uri', pattern: '^https://', maxLength: 2048 },
+    secret: { pattern: '^whsec_[A-Za-z0-9+/]{43}=$' },
+  },
 }
 
 /** The body of a POST that may come without one. */
