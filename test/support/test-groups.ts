@@ -6,7 +6,6 @@ import { existsSync, globSync, statfsSync, writeSync } from 'node:fs'
 import { enableCompileCache, flushCompileCache } from 'node:module'
 import { beforeEach, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { inspect } from 'node:util'
 
 const ROOT = new URL('../../', import.meta.url)
 
@@ -23,13 +22,6 @@ const TIMES_OF_IDS = ['src/audit/http-record.test.ts', 'src/http/routes/list-req
 
 /** The name of each file in test/groups/, and its test files relative to the repository. */
 export const GROUPS = groups()
-
-/** A handle of libuv, as a diagnostic report lists it: also its process ID, endpoints or file, by its type. */
-interface LibuvHandle {
-  type: string
-  is_active: boolean
-  is_referenced: boolean
-}
 
 export type GroupName = keyof ReturnType<typeof groups>
 
@@ -54,10 +46,9 @@ export async function runGroup(name: GroupName): Promise<void> {
 function endIfStuck(name: GroupName): void {
   let last = 'none'
   const stuck = setTimeout(() => {
-    const { libuv } = process.report.getReport() as unknown as { libuv: LibuvHandle[] }
-    const open = inspect(libuv.filter((handle) => handle.is_active && handle.is_referenced))
+    const open = process.getActiveResourcesInfo().join(', ')
     const after = `The group "${name}" has begun no test for ${STUCK_MS / 1000} s after "${last}".`
-    writeSync(process.stderr.fd, `${after} Open handles: ${open}\n`)
+    writeSync(process.stderr.fd, `${after} It is kept open by: ${open || 'nothing'}.\n`)
     process.exit(1)
   }, STUCK_MS).unref()
   beforeEach((context) => {
