@@ -33,3 +33,6 @@ export const TEST_EVENT = 'webhook.test'
 
 export type SubscribedType = (typeof EVENT_TYPES)[number]
 export type EventType = SubscribedType | typeof TEST_EVENT
+
+/** The form of a webhook's signing secret: `whsec_` and the base64 of 32 bytes. */
+export const WEBHOOK_SECRET = '^whsec_[A-Za-z0-9+/]{43}=$'

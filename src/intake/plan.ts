@@ -4,7 +4,7 @@ import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import type { AuditLog } from '../domain/audit-log.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan, type StopReason, stopReason } from '../domain/batch.ts'
-import { ApiError, ERRORS } from '../domain/errors.ts'
+import { ApiError, ERRORS, messageOf } from '../domain/errors.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
@@ -139,7 +139,7 @@ async function inputOf(deps: PlanDeps, batch: BatchRow, signal: AbortSignal): Pr
   } catch (error) {
     const isOver = stopReason(batch, clock.now()) !== null
     if (isOver && (isDamaged(error) || !content)) return { content: null, spans: spansByNumber(batch.total) }
-    const reason = error instanceof Error ? error.message : error
+    const reason = messageOf(error)
     throw new Error(
       `the input of batch ${batch.id} cannot be read: ${reason}; "offpeak doctor" says what to restore`,
       { cause: error },

@@ -5,11 +5,11 @@ import { Webhook, WebhookVerificationError } from 'standardwebhooks'
 import type { MasterKey } from '../blobs/master-key.ts'
 import { unwrapKey, wrapKey } from '../blobs/wrap-key.ts'
 import { invalidParam } from '../domain/errors.ts'
+import { WEBHOOK_SECRET } from '../domain/event.ts'
 import type { WebhookRow } from '../store/schema.ts'
 
 const SECRET_BYTES = 32
-/** A secret: the base64 of 32 bytes after `whsec_`. */
-const SECRET = /^whsec_[A-Za-z0-9+/]{43}=$/
+const SECRET = new RegExp(WEBHOOK_SECRET)
 
 interface SigningSecret {
   /** The secret in the form of Standard Webhooks, `whsec_…`; shown once. */

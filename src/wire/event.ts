@@ -1,6 +1,6 @@
 // Describes an event as the API shows it, and as webhooks receive it.
 import { type Static, Type } from 'typebox'
-import { EVENT_TYPES, TEST_EVENT } from '../domain/event.ts'
+import { EVENT_TYPES, TEST_EVENT, WEBHOOK_SECRET } from '../domain/event.ts'
 import {
   between,
   count,
@@ -130,7 +130,7 @@ export const CreateWebhook = object(
 export const WEBHOOK_RULES = {
   properties: {
     url: { format: 'uri', pattern: '^https://', maxLength: 2048 },
-    secret: { pattern: '^whsec_[A-Za-z0-9+/]{43}=$' },
+    secret: { pattern: WEBHOOK_SECRET },
   },
 }
 

@@ -3,7 +3,7 @@ import { BlobMissing, isDamaged } from '../../blobs/blobs.ts'
 import { Run } from '../../dispatch/run.ts'
 import type { AuditLog } from '../../domain/audit-log.ts'
 import { stopReason } from '../../domain/batch.ts'
-import { wireError } from '../../domain/errors.ts'
+import { messageOf, wireError } from '../../domain/errors.ts'
 import { type Model, projectedPrice } from '../../domain/model.ts'
 import { NO_SPEND, type Price } from '../../domain/money.ts'
 import {
@@ -115,10 +115,7 @@ function pricesOf(lines: readonly ChunkLine[], models: ReadonlyMap<string, Model
 /** The input cannot be read until an operator restores it. */
 export class InputUnreadable extends Error {
   constructor(cause: unknown) {
-    super(
-      `the input cannot be read: ${cause instanceof Error ? cause.message : cause}; "offpeak doctor" says what to restore`,
-      { cause },
-    )
+    super(`the input cannot be read: ${messageOf(cause)}; "offpeak doctor" says what to restore`, { cause })
     this.name = 'InputUnreadable'
   }
 }
