@@ -27,7 +27,7 @@ export class ZstdPackers {
   readonly #idle: Packer[] = []
   readonly #options: ZstdOptions
 
-  /** `level`: zstd's compression level. `frame_bytes`: the expected size of frames; longer ones work as well. */
+  /** Makes a sealer. `level`: zstd's. `frame_bytes`: the expected size of frames; longer ones work as well. */
   constructor(level: number, frame_bytes: number) {
     this.#options = {
       params: { [constants.ZSTD_c_compressionLevel]: level },

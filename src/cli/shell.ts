@@ -116,7 +116,7 @@ export interface UpstreamFlags {
 
 export interface ServeOptions extends UpstreamFlags {
   role: Role
-  /** Set for a service of one command, which sends only lines of batches that `Running.answer` names. */
+  /** The rules of a service of one command, which sends only lines of batches that `Running.answer` names. */
   embedded?: {
     /** Whether no other process may use the stores. */
     alone: boolean

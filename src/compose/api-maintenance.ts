@@ -37,7 +37,7 @@ interface ApiMaintenanceOptions extends Pick<Ports, 'sealed' | 'log'> {
   session: { readonly id: string }
   onEnded: (batch: BatchRow) => void
   auditLog?: AuditLog | undefined
-  /** As of `Recorder`; another one in the simulation. */
+  /** The value of `Recorder`'s `blobFreshMs`; another one in the simulation. */
   blobFreshMs?: number
 }
 

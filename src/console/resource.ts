@@ -59,7 +59,7 @@ export function useResource<T>(
   return { data: current.data, failure: current.failure, loading: current.loading, reload }
 }
 
-/** Reads again after the service could not be reached, since data may have changed meanwhile. */
+/** Loads the data again after an interruption of the service, since it may have changed meanwhile. */
 function useReconnection(reload: () => void): void {
   const isLost = useCell(connectionLost) !== null
   const wasLost = useRef(isLost)

@@ -34,15 +34,15 @@ import { NO_SPILL, Route, type Spill } from './senders/routes.ts'
 import { Sender } from './senders/sender.ts'
 import type { Change, Turn, TurnEnd } from './turn.ts'
 
-/** How long lines in flight may take after the input of their batch was deleted, which is destroyed after them. */
+/** The time in ms for lines in flight after their input was deleted; its content is kept until then. */
 const DELETED_GRACE_MS = 5_000
-/** How long to wait for a commit that says that a batch has begun, and after a failure to say so. */
+/** The wait in ms for the commit that says that a batch has begun, and after such a commit has failed. */
 const BEGUN_MS = 50
 const BEGUN_AGAIN_MS = 1_000
-/** How often at most chunks that wait for a limit are woken because a chunk has released its reservation. */
+/** The least time between two wake-ups of chunks that wait for a limit, when other chunks release reservations. */
 const RELEASED_MS = 1_000
 const MAKE_ROOM_MS = 250
-/** How long a chunk whose models are unavailable stays parked, at least; with jitter. */
+/** The least time in ms for which a chunk of unavailable models stays parked; with jitter. */
 const BLOCKED_MS = 1_500
 
 export interface DispatchOptions extends Ports {
@@ -53,7 +53,7 @@ export interface DispatchOptions extends Ports {
   flushIntervalMs: number
   /** Limits the bytes of answers in memory; at most half of them stay once they are in journals. */
   answers: ResponseMemory
-  /** How old an uncommitted blob may be when it is committed; the orphan sweep deletes older ones. */
+  /** The greatest age of an uncommitted blob at its commit; the orphan sweep deletes older blobs. */
   blobFreshMs: number
   checks: AnswerChecks
   learner: PromptLearner
@@ -79,7 +79,7 @@ export class Dispatch {
   readonly #servers: Sender
   /** Batches of which a first line was sent, until that is stored. */
   readonly #begun = new Set<string>()
-  /** By project, when chunks that wait for a limit were woken last by the steady clock. */
+  /** The last wake-up of chunks that wait for a limit, by project and by the steady clock. */
   readonly #wokenAt = new Map<string, number>()
   /** A read of the statuses of batches for runs whose window has closed, and of what these waited for. */
   #statuses: Promise<ReadonlyMap<string, string>> | null = null
@@ -125,7 +125,7 @@ export class Dispatch {
     }
   }
 
-  /** To be called after models and their lanes have changed; lines in flight end where they are. */
+  /** Applies a change of models and their lanes, after it was made; lines in flight end at their servers. */
   modelsChanged(): void {
     this.lines.modelsChanged([...this.runs.values()])
     this.limits.requeueUnderpriced()

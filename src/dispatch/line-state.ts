@@ -44,7 +44,7 @@ export const REMOTE = 8
 export const FINISHED = 9
 export const COMMITTED = 10
 
-/** Where a line that waits may be placed anew. */
+/** The states in which a waiting line may be placed anew. */
 const WAITING = ['unfunded', 'paused', 'unsent', 'retrying', 'unsubmitted'] as const
 
 export const LINE_TRANSITIONS: Readonly<Record<LineStateName, readonly LineStateName[]>> = {
@@ -61,7 +61,7 @@ export const LINE_TRANSITIONS: Readonly<Record<LineStateName, readonly LineState
   committed: [],
 }
 
-/** By state, a bit for each state that may follow. */
+/** A bit for each state that may follow, by state. */
 const LEGAL = Uint16Array.from(LINE_STATES, (from) =>
   LINE_TRANSITIONS[from].reduce((bits, to) => bits | (1 << LINE_STATES.indexOf(to)), 0),
 )
@@ -82,9 +82,9 @@ export class IllegalTransition extends Error {
 export interface Gate<Run> {
   /** The state of a line that it keeps back. */
   readonly state: LineState
-  /** When the line may go on (Unix ms), infinity where that is not known; null: now. */
+  /** The time at which the line may go on (Unix ms), infinity for an unknown time; null: now. */
   until(run: Run, position: number, now: number): number | null
-  /** Has a line that is kept back placed again. Absent: all lines of its run are placed when anything changes. */
+  /** Arranges that a line kept back is placed again. Absent: any change places all lines of its run. */
   keep?(run: Run, position: number): void
 }
 

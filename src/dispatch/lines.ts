@@ -61,7 +61,7 @@ import type { Entry } from './senders/fair-queue.ts'
 import type { Lane } from './senders/lane.ts'
 import type { Turn } from './turn.ts'
 
-/** Not in flight, not at a batch API, and not finished. */
+/** The states of lines that are neither in flight, nor at a batch API, nor finished. */
 const WAITING = [UNFUNDED, PAUSED, UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED] as const
 /** The states of lines that are placed anew when the facts about them may have changed. */
 const PLACED = [UNFUNDED, PAUSED, UNSENT, RETRYING, UNSUBMITTED] as const
@@ -91,7 +91,7 @@ export class Lines {
   readonly duplicates: Duplicates
   readonly parked = new ParkedTries()
   readonly #reasks: Reasks
-  /** Each model as it was configured last: what was in flight when it was removed still has a price. */
+  /** Each model as it was last configured: lines that were in flight when a model was removed still have a price. */
   readonly #known: Map<string, Model>
   /** Gates in the order in which they count. */
   readonly #gates: readonly Gate<Run>[]
@@ -158,7 +158,7 @@ export class Lines {
     this.#place(run, run.positions(...PLACED), cause)
   }
 
-  /** `now`: the same for lines that are to stay together, though each is placed for itself. */
+  /** Places a line. `now`: the same for lines that are to stay together, though each of them is placed by itself. */
   place(run: Run, position: number, cause: string, now = this.#options.clock.now()): void {
     this.#place(run, [position], cause, now, true)
   }
@@ -167,7 +167,7 @@ export class Lines {
     for (const { run, position } of entries) this.place(run, position, cause)
   }
 
-  /** `hadTurn`: the line was next in its lane before, and goes before others. */
+  /** Places a line. `hadTurn`: the line was next in its lane before, and goes before other lines. */
   #place(
     run: Run,
     positions: readonly number[],
@@ -311,7 +311,7 @@ export class Lines {
 
   // A line whose turn has come.
 
-  /** Begins to send the line. False if it follows an identical one, has ended with an answer, or waits for funds. */
+  /** Begins to send the line. False if it follows an identical one, ended with an answer, or waits for funds. */
   begin(run: Run, position: number, now: number, to: typeof IN_FLIGHT | typeof REMOTE): boolean {
     const { earlier, funds, turn } = this.#options
     // What a line has cost already is not shared.
@@ -502,7 +502,7 @@ export class Lines {
     this.#failAll(run, position, wireError(result.code, result.message, details), attempt.now)
   }
 
-  /** Has a line without an answer tried again, unless its attempts are exhausted or its run has stopped. */
+  /** Retries a line without an answer, unless its attempts are exhausted or its run has stopped. */
   missed(run: Run, position: number, result: MissedResult, blame: Blame, attempt: EndedAttempt): void {
     const { upstream, now } = attempt
     const tries = addAttempt(run, position, attempt, result)

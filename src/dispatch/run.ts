@@ -31,19 +31,19 @@ export type RunStop = StopReason | 'lost' | 'drained'
 
 /** The last answer of a line that is asked again. It counts if no other answer comes. */
 interface KeptAnswer extends Answered {
-  /** Bytes that it holds of the worker's memory of answers. */
+  /** The bytes of the worker's memory of answers that the answer holds. */
   bytes: number
   by: Answerer
   /** Usage of the answers before it; `spent`: its own included. */
   earlier: Earlier
   spent: Earlier
-  /** How often the line is asked again, the attempt to come included. */
+  /** The number of times that the line is asked again, the coming attempt included. */
   asked: number
   /** Messages that go along with the next attempt; null: it has another seed. */
   messages: Buffer | null
 }
 
-/** How often a line missed an answer; gates/retries.ts counts. */
+/** The number of times that a line missed an answer, as gates/retries.ts counts them. */
 export interface TryCount {
   failures: number
   /** Misses that were the line's own fault. */
@@ -53,14 +53,14 @@ export interface TryCount {
   weightedThrottles: number
   /** Time spent waiting because it was throttled. */
   throttledMs: number
-  /** When the first failure since the upstream's last answer happened; Unix ms. */
+  /** The time of the first failure since the upstream's last answer; Unix ms. */
   firstFailureAt: number | null
 }
 
 export interface LineTries extends LineAttempts {
   readonly count: TryCount
   listed: AttemptRecord[]
-  /** Where the last attempt failed: the next one goes to another upstream if possible. */
+  /** The upstream of the last failed attempt; the next attempt goes to another one if possible. */
   avoid: Upstream | null
   kept: KeptAnswer | null
 }
@@ -106,11 +106,11 @@ export class Run {
   readonly #states: Uint8Array
   readonly #counts = new Uint32Array(LINE_STATES.length)
   readonly #flags: Uint8Array
-  /** By position, from the first miss on. */
+  /** The tries of lines by position, from the first miss on. */
   #tries: (LineTries | undefined)[] | null = null
-  /** By position, the UTC day under whose limits a line was reserved last; 0: under none. */
+  /** The UTC day under whose limits a line was reserved last, by position; 0: under no limits. */
   #days: Uint32Array | null = null
-  /** By position, when a line may be sent again (Unix ms). */
+  /** The time at which a line may be sent again (Unix ms), by position. */
   #due: Float64Array | null = null
   #abort: AbortController | null = null
   #stopped: RunStop | null = null
@@ -132,7 +132,7 @@ export class Run {
   isLimited = false
   /** Whether a batch API would answer its lines too late. */
   isLate = false
-  /** How often lines of its batch had been cancelled one by one when that was looked at last. */
+  /** The batch's `line_cancels` when cancelled lines were last read. */
   lineCancels = 0
   /** Work on remote batches that is under way: the run is neither parked nor ended before it is done. */
   remoteWork = 0
@@ -170,7 +170,7 @@ export class Run {
     return this.#lines
   }
 
-  /** Bytes of the input, to which the positions in its lines refer. */
+  /** The bytes of the input, to which positions in the lines refer. */
   get bytes(): Buffer {
     return this.#bytes
   }
@@ -323,12 +323,12 @@ export class Run {
     return this.#counts[IN_FLIGHT] === 0 && this.remoteWork === 0
   }
 
-  /** Begins to give up its lease: from here on its lines move only to an end. */
+  /** Begins to end the lease: from here on the run's lines move only to an end. */
   park(): void {
     this.#phase = 'parking'
   }
 
-  /** Gives up the memory of a run whose lease has ended: entries in queues outlive it. */
+  /** Frees the memory of a run whose lease has ended: entries in queues outlive the run. */
   close(): void {
     this.#phase = 'closed'
     for (const cancel of this.alarms.splice(0)) cancel()

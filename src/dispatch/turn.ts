@@ -15,7 +15,7 @@ export type Change =
   | { kind: 'begun'; run: Run }
   /** Limits were checked for lines of the run, and these are placed. */
   | { kind: 'checked'; run: Run }
-  /** No further line of the run may be sent. `broken`: a line is in a wrong state. */
+  /** The run may send no further line. `broken`: a line is in a wrong state. */
   | { kind: 'stopped'; run: Run; reason: RunStop | 'broken' }
   | Recorded<Run>
   /** Chunks may be there to be claimed. */
@@ -24,7 +24,7 @@ export type Change =
 export interface TurnEnd {
   /** Runs of which lines ended, or of which nothing may be under way any more. */
   runs: readonly Run[]
-  /** Lines wait for a check of the limits. */
+  /** Whether lines wait for a check of the limits. */
   checksLimits: boolean
 }
 

@@ -13,7 +13,7 @@ export const BATCH_STATUSES = [
 
 export type BatchStatus = (typeof BATCH_STATUSES)[number]
 
-/** For each status, the statuses that may follow it. */
+/** The statuses that may follow each status. */
 export const BATCH_TRANSITIONS: Record<BatchStatus, readonly BatchStatus[]> = {
   validating: ['queued', 'failed', 'cancelling', 'expired'],
   queued: ['in_progress', 'cancelling', 'expired'],
@@ -185,7 +185,7 @@ export interface ChunkSpan {
   byte_end: number
   /** The model of all lines; null when they name several, or none. */
   model: string | null
-  /** Which lines of its stretch it has (jsonl/chunk-lines.ts); absent or null: consecutive ones. */
+  /** The lines of the stretch that the chunk has (jsonl/chunk-lines.ts); absent or null: consecutive ones. */
   lines?: string | null
   /** The first line of its stretch; absent or 0: it has no other lines between its own. */
   stretch_line?: number

@@ -101,12 +101,12 @@ function isBase32(text: string, from: number): boolean {
 
 const RESPONSE_PREFIX = 'resp_'
 
-/** The ID of the response that a request is. */
+/** The ID of a single request as a response. */
 export function responseId(request_id: string): string {
   return RESPONSE_PREFIX + request_id.slice(ID_PREFIXES.request.length)
 }
 
-/** Null where there is none. */
+/** The ID of a response as a single request; null where there is none. */
 export function requestId(response_id: string): string | null {
   const id = ID_PREFIXES.request + response_id.slice(RESPONSE_PREFIX.length)
   return response_id.startsWith(RESPONSE_PREFIX) && parseLineRequestId(id) !== null ? id : null

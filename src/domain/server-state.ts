@@ -10,7 +10,7 @@ export type ServerState =
 
 interface ReportedHealth {
   circuit: 'closed' | 'open'
-  /** `places`: the limit of lines by the server's hours, until that time (Unix seconds). */
+  /** The hours of the server. `places`: the limit of lines, until that time (Unix seconds). */
   hours?: { places: number; until: number | null } | null
   /** The latency of recent answers in ms; null without any. */
   latency_ms: number | null

@@ -14,9 +14,9 @@ const LINES_MAX = 24_000
 const BYTES_MAX = 32 * 1024 * 1024
 /** The most chunks of a stretch. What begins alike further apart than their groups is not brought together. */
 const GROUPS_MAX = 24
-/** Of a stretch, in memory while it is divided. */
+/** The bytes of a stretch in memory while it is divided. */
 const STRETCH_BYTES = 32 * 1024 * 1024
-/** How full the chunks of a stretch are on average: its lines are not divided evenly. */
+/** The average fill of the chunks of a stretch: its lines are not divided evenly. */
 const FILLED = 0.85
 /** The least share of the prompts that has to be saved. */
 const WORTH = 0.1
@@ -49,7 +49,7 @@ export interface CutChunks {
   blobs: SealedBlob[]
 }
 
-/** Null where the chunks stay as they are. */
+/** Cuts a shuffled file along the beginnings that lines share; null where the chunks stay unchanged. */
 export async function cutAlongBeginnings({
   sharing,
   read,

@@ -128,7 +128,7 @@ interface OpenBatch {
 /** The requests of one project, key, endpoint, window and language. */
 interface Group<T> {
   queue: Entry<T>[]
-  /** Of conversations that have begun. */
+  /** Whether the requests continue conversations. */
   isBegun: boolean
   open: OpenBatch | null
   isRunning: boolean

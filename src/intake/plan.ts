@@ -220,7 +220,7 @@ async function failedThroughout(
   return failed
 }
 
-/** If the content is damaged, the worker that claims a chunk handles that. */
+/** Makes a reader of lines. Damaged content is handled by the worker that claims a chunk. */
 function linesReader(
   deps: PlanDeps,
   batch: BatchRow,
@@ -243,7 +243,7 @@ function linesReader(
 }
 
 /**
- * For each chunk, the earlier lines of the batch with the same requests; and the number of lines that repeat a request
+ * Finds for each chunk the earlier lines of the batch with the same requests, and counts lines that repeat a request
  * but are not deduplicated. Ends early with the batch.
  */
 async function findFirstLines(

@@ -27,7 +27,7 @@ export class StoredIds {
   readonly #key: string
   readonly #parts: StoredPart[] = []
 
-  /** `key`: the blob key of the index, from which those of parts are made. */
+  /** Makes a store of IDs. `key`: the blob key of the index, from which the keys of its parts are made. */
   constructor(sealed: SealedBlobs, project_id: string, key: string) {
     this.#sealed = sealed
     this.#project_id = project_id

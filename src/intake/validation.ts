@@ -282,7 +282,7 @@ class SecondPass implements LineSink {
   #lastLine: number
   #hash: IdHash
 
-  /** `collided`: the hashes that occur twice; `lastLine`: the last line with one of them. */
+  /** Makes a check for equal IDs. `collided`: hashes that occur twice; `lastLine`: the last line with one. */
   constructor(collided: HashSet64, lastLine: number, hash: IdHash) {
     this.#collided = collided
     this.#lastLine = lastLine

@@ -3,7 +3,7 @@
 import { freeBuffer } from '../domain/free-buffer.ts'
 import type { InputLine } from './line-scan.ts'
 
-/** `read` leaves its result in `lo` and `hi`, unsigned 32-bit each: no object per line. */
+/** A hash of IDs. `read` leaves its result in `lo` and `hi`, unsigned 32-bit each: no object per line. */
 export interface IdHash {
   read(bytes: Uint8Array, start: number, end: number): void
   readonly lo: number

@@ -37,7 +37,7 @@ export class Names<T extends string> {
   /** The words by their length; index 0 stays empty. */
   #by_length: Word<T>[][] = [[]]
 
-  /** Takes at most 32 words, in lower case. */
+  /** Makes a set of at most 32 words, in lower case. */
   constructor(...names: readonly T[]) {
     for (const [i, name] of names.entries()) {
       const bytes = new TextEncoder().encode(name)
@@ -205,7 +205,7 @@ export class JsonScanner {
     return this.#member(i)
   }
 
-  /** After a value: true at the value of the next member, false after the closing brace. */
+  /** Moves on after a value: true at the value of the next member, false after the closing brace. */
   nextMember(): boolean {
     const i = this.#space(this.at)
     if (i < this.#end) {
@@ -225,7 +225,7 @@ export class JsonScanner {
     return true
   }
 
-  /** After an element: true at the next one, false after the closing bracket. */
+  /** Moves on after an element: true at the next one, false after the closing bracket. */
   nextElement(): boolean {
     const i = this.#space(this.at)
     if (i < this.#end) {

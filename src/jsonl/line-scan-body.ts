@@ -39,7 +39,7 @@ class TextFacts {
   /** Index of the first invalid input; -1 where the whole value is invalid. */
   problem_index = -1
 
-  /** `documents`: whether inputs may be objects; token IDs are then invalid. */
+  /** Makes a field. `documents`: whether inputs may be objects; token IDs are then invalid. */
   constructor(documents: boolean) {
     this.#documents = documents
   }

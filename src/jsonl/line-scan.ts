@@ -94,7 +94,7 @@ export class LineScanner {
   #lastUrl: EndpointPath = DEFAULT_ENDPOINT
   #body_kind: JsonKind | null = null
 
-  /** `validated`: the file has passed validation, perhaps by another version; `checkLine` then checks its streams. */
+  /** Makes a scanner. `validated`: of a file that passed validation; `checkLine` then checks its streams. */
   constructor({ validated = false } = {}) {
     this.#validated = validated
   }

@@ -25,7 +25,7 @@ export interface PrefixLines {
   positions: readonly number[]
 }
 
-/** Lines that share a prefix go one after the other. */
+/** Sorts positions by prompt, so that lines that share a prefix follow one another. */
 export function inPromptOrder({ bytes, lines }: Prompts, positions: number[]): number[] {
   return positions.sort((a, b) => {
     const left = lines[a]!.prompt
@@ -35,8 +35,8 @@ export function inPromptOrder({ bytes, lines }: Prompts, positions: number[]): n
 }
 
 /**
- * How many bytes a prefix should have, 0 for none: as many as make the bytes that lines share with their neighbours the
- * most. `positions` are in the order of the prompts.
+ * The best length of a prefix in bytes, 0 for none: the length at which lines share the most bytes with their
+ * neighbours. `positions` are in the order of the prompts.
  */
 export function sharedDepth(of: Prompts, positions: readonly number[]): number {
   const shared: number[] = []

@@ -9,7 +9,7 @@ import { Names } from './json-scan.ts'
 interface BodyForm {
   /** The JSON string that replaces `model`; null to leave it. */
   readonly modelJson: Buffer | null
-  /** Null to leave all other fields. */
+  /** The fields that the operator sets; null to leave all other fields. */
   readonly operatorFields: OperatorFields | null
 }
 

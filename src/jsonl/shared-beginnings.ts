@@ -69,7 +69,7 @@ interface Group {
 
 /** A beginning of so many lines that its signature stands for all its bytes, in one chunk and between two checks. */
 interface Common {
-  /** By depth; empty where other beginnings have the same signature. */
+  /** The groups of lines by depth; empty where other beginnings have the same signature. */
   groups: readonly Group[]
   chunk: number
   lines: number

@@ -28,7 +28,7 @@ interface Moment {
 
 interface SessionOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   leaseMs: number
-  /** `api`: the process sends no lines. */
+  /** The role of the process; `api`: it sends no lines. */
   role?: SessionRole
   /** The lease is certainly valid again: sending may continue. */
   onRenewed: () => void
@@ -41,7 +41,7 @@ export class Session {
   #id: string | null = null
   #endRenewals = async (): Promise<void> => {}
   #closed = false
-  /** When the last successful renewal was requested, by either clock. */
+  /** The time at which the last successful renewal was requested, by either clock. */
   #renewedAt: Moment = { wall: 0, steady: 0 }
 
   constructor(options: SessionOptions) {
@@ -133,7 +133,7 @@ export class Leases {
   readonly #options: LeasesOptions
   /** The names of the chunks and tasks that this worker knows it has leased. */
   readonly #known = new Set<string>()
-  /** When to look for strays, by the steady clock; null: every claim of this process was answered. */
+  /** The time of the next search for stray leases, by the steady clock; null: every claim was answered. */
   #releaseAt: number | null = null
   readonly #turns = new Slots(1)
 
@@ -141,7 +141,7 @@ export class Leases {
     this.#options = options
   }
 
-  /** Has strays looked for, since a lease could not be ended. */
+  /** Causes a search for stray leases, since a lease could not be ended. */
   suspect(): void {
     this.#releaseAt = Number.NEGATIVE_INFINITY
   }
@@ -208,7 +208,7 @@ function nameOf(leased: Leased): string {
 
 // Each part of a worker that claims does so in rounds.
 
-/** One round at a time; started during a round, there is one more after it. */
+/** Runs one round at a time; a call during a round starts one more after it. */
 export class Rounds {
   readonly #round: () => Promise<void>
   #running: Promise<void> | null = null

@@ -18,11 +18,11 @@ interface TaskPool {
   kinds: readonly TaskKind[]
   large: boolean
   slots: number
-  /** How many of the slots are for projects that use no other slot. */
+  /** The number of the slots for projects that use no other slot. */
   extraSlots: number
 }
 
-/** How many tasks run at once. Those that large tasks, or other people's servers, could hold up have slots of their own. */
+/** The pools of tasks. Tasks that large tasks, or callers' servers, could hold up have slots of their own. */
 const TASK_POOLS: readonly TaskPool[] = [
   { kinds: ['validate', 'plan', 'purge', 'announce'], large: false, slots: 3, extraSlots: 1 },
   { kinds: ['validate', 'plan', 'purge'], large: true, slots: 3, extraSlots: 1 },
@@ -34,12 +34,12 @@ const TASK_POOLS: readonly TaskPool[] = [
 ]
 const BACKOFF_MS_MIN = 1_000
 const BACKOFF_MS_MAX = 60_000
-/** How far the clock may be set back while a command waits for the validation of its file. */
+/** The greatest setback of the clock in ms while a command waits for the validation of its file. */
 const SET_BACK_MS_MAX = 10_000
 
 interface TaskRunnerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   handlers: TaskHandlers
-  /** If given, no task of another batch is run, and no file validated that was uploaded before, unless it is named. */
+  /** The only batches whose tasks are run, and files that are validated though uploaded before. Absent: all. */
   onlyBatches?: ReadonlySet<string> | undefined
   leases: Leases
   /** A task has ended, and may have created chunks or other tasks. */
@@ -49,7 +49,7 @@ interface TaskRunnerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
 export class TaskRunner {
   readonly #options: TaskRunnerOptions
   readonly #running = new Map<Promise<void>, { pool: TaskPool; project_id: string }>()
-  /** By pool, the project of the task that was started last. */
+  /** The project of the task that was started last, by pool. */
   readonly #lastProject = new Map<TaskPool, string>()
   #abort = new AbortController()
   readonly #rounds = new Rounds(() => this.#claimAll())
@@ -99,7 +99,7 @@ export class TaskRunner {
     return task !== undefined
   }
 
-  /** Null when every slot of the pool is taken. */
+  /** The choice of the next task; null when every slot of the pool is taken. */
   #choiceFor(pool: TaskPool): TaskChoice | null {
     const running = [...this.#running.values()].filter((task) => task.pool === pool)
     if (running.length >= pool.slots) return null

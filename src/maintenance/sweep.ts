@@ -40,7 +40,7 @@ export class OrphanSweep {
   #askAt = 0
   #suspects: { found: StoredBlob[]; checkAt: number } | null = null
 
-  /** `pace` differs where no commit can run, and in the simulation. */
+  /** Makes a sweep. `pace` differs where no commit can run, and in the simulation. */
   constructor(ports: SweepPorts, pace = PACE) {
     this.#ports = ports
     this.#pace = pace

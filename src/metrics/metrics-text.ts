@@ -47,7 +47,7 @@ export type Metrics = Awaited<ReturnType<Registry['getMetricsAsJSON']>>
 export class ProcessRegistry extends Registry {
   readonly #others: () => Promise<Metrics[]>
 
-  /** `others` is called for each page; processes that cannot answer are omitted. */
+  /** Makes a page of metrics. `others` is called for each page; processes that cannot answer are omitted. */
   constructor(process: 'api' | 'worker', others: () => Promise<Metrics[]> = async () => []) {
     super()
     this.#others = others

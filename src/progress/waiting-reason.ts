@@ -259,7 +259,7 @@ export async function lineWaitingReason(
   return reasons.get(batch.id) ?? null
 }
 
-/** `only`: the chunks that are looked at; absent: all unsealed ones. */
+/** Reads why chunks wait. `only`: the chunks that are read; absent: all unsealed ones. */
 async function readReasons(
   store: Pick<Store, 'read' | 'failing'>,
   batches: readonly BatchRow[],

@@ -35,7 +35,7 @@ export class Fresh {
   expired_lines = 0
   /** The cost beyond reservations by the accounts to which it counts; null where no limit matches. */
   excess: Map<readonly string[], Spend> | null = null
-  /** Bytes of the lines' entries. */
+  /** The bytes of the lines' entries. */
   bytes = 0
 
   get errors(): ErrorGroup[] {
@@ -102,7 +102,7 @@ export class ChunkResults {
   #resultStart = 0
   #resultEnd = 0
 
-  /** `claim` is null for a chunk that is sealed without having been leased. */
+  /** Makes the results of a chunk. `claim` is null for a chunk that is sealed without having been leased. */
   constructor(
     claim: ChunkRow | null,
     lines: readonly { line: number }[],

@@ -20,9 +20,9 @@ import type { Span } from './line-index.ts'
 import { RESULT_TAIL } from './line-record.ts'
 import type { SharedAnswer } from './record-line.ts'
 
-/** How often the chunk of an unfinished line is read again. */
+/** The interval in ms at which the chunk of an unfinished line is read again. */
 const READ_AGAIN_MS = 500
-/** How long a line waits for a worker to claim the chunk of the other one. */
+/** The wait of a line in ms for a worker to claim the chunk of the other line. */
 const CLAIM_WAIT_MS = 5_000
 /** A longer answer is not read into memory: its request is sent again. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024

@@ -18,7 +18,7 @@ export const NO_RESPONSE = '"response":null,"error":'
 const ID_START = '{"id":"'.length
 const BLOCK_BYTES = 64 * 1024
 
-/** The room after the error of a line; none where OpenAI has the same form, as for lines that expired. */
+/** The spaces after a line's error that leave room for OpenAI's form; none where the forms are equal. */
 export function roomFor(code: ErrorCode): string {
   return isNotRun(code, 0) ? '' : ROOM
 }

@@ -45,13 +45,13 @@ export type RunEnd = 'sealed' | 'parked' | 'lost'
 
 /** Events of results that are being recorded. */
 export type Recorded<R> =
-  /** Lines were committed. */
+  /** Lines that were committed. */
   | { kind: 'settled'; run: R; fresh: Fresh }
   /** A transaction was committed, so limits may have room. `ended`: the batches that it ended. */
   | { kind: 'committed'; ended: readonly BatchRow[] }
   /** The database rejects results of the chunk: no further line of it may be sent. */
   | { kind: 'rejected'; run: R }
-  /** Nothing of the chunk is recorded any more. */
+  /** The end of recording of a chunk. */
   | { kind: 'closed'; run: R; how: RunEnd }
 
 interface RecorderOptions<R extends RecordedRun> {

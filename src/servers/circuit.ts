@@ -23,7 +23,7 @@ import type { FailureReason } from '../backends/failure-reason.ts'
 import { BoundedMap } from '../domain/bounded-map.ts'
 
 const FAILURES_TO_OPEN = 8
-/** How long misses of a server that is gone last until they open it, however few lines they are of. */
+/** The time in ms after which misses of a server that is gone open the circuit, however few lines missed. */
 const GONE_MS = {
   unreachable: 0,
   unavailable: 1_000,
@@ -36,11 +36,11 @@ const PAUSE_MS_MAX = 30_000
 const PAUSE_MS_MAX_REACHED = 10_000
 /** Longer than any pause that a server may ask for. */
 const PAUSE_MS_MOST = 5 * 60_000
-/** How long a server counts as up after an answer. */
+/** The time in ms for which a server counts as up after an answer. */
 const UP_MS = 60_000
-/** After so many misses in a row, an answer to a line of another batch shows that the lines were the cause. */
+/** The misses in a row after which an answer to a line of another batch shows that the lines were the cause. */
 const MISSES_OF_OTHERS = 3
-/** How many batches' last errors are kept. */
+/** The number of batches whose last errors are kept. */
 const ERRORS_MAX = 20
 
 export interface Ticket {
@@ -51,11 +51,11 @@ export interface Ticket {
   readonly line: object
   /** Unix ms. */
   readonly sentAt: number
-  /** `timed`: the probe at the end of the pause; `early`: of a batch that the circuit is not open for. */
+  /** The kind of probe. `timed`: after the pause; `early`: of a batch for which the circuit is not open. */
   probing: 'timed' | 'early' | null
 }
 
-/** `unreachable`: the request did not reach the server. `unavailable`: the server, or a proxy, takes no requests. */
+/** The kinds of misses. `unreachable`: no request reached the server. `unavailable`: it, or a proxy, takes none. */
 export type Miss = 'unreachable' | 'unavailable' | 'failed' | 'throttled'
 
 export class Circuit {
@@ -89,7 +89,7 @@ export class Circuit {
     return this.#open
   }
 
-  /** When the next probe may be sent; null while closed or while a probe is in flight. */
+  /** The time at which the next probe may be sent; null while closed or while a probe is in flight. */
   get retryAt(): number | null {
     return this.#open === null || this.#timedProbe ? null : this.#openUntil
   }
@@ -253,7 +253,7 @@ const LINES_REMEMBERED = 64
 const MISSES_MIN = 3
 /** Expected misses of the other batches, if they missed at the rate of this batch, before it can be at fault. */
 const EXPECTED_MIN = 5
-/** How many times fewer misses the other batches must have than expected. */
+/** The number by which expected misses of the other batches must exceed their actual ones, as a factor. */
 const RATIO = 4
 
 interface Tally {

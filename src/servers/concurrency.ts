@@ -12,19 +12,19 @@ import { recordOf } from '../domain/json-record.ts'
 
 const START = 32
 /**
- * How the limit rises: by how many lines per answer, and up to which multiple of the proven concurrency. With slow
- * answers it rises more carefully, because lines that wait in a server's queue for too long time out.
+ * The rise of the limit: the number of lines per answer, and the highest multiple of the proven concurrency. With slow
+ * answers the limit rises more carefully, because lines that wait in a server's queue for too long time out.
  */
 const RISE = { lines: 2, factorMax: 8 }
 const SLOW_RISE = { lines: 1, factorMax: 2 }
 const SLOW_MS = 2_000
-/** The factor by which it rises where its server says that it takes more. */
+/** The factor by which the limit rises where a server reports room for more lines. */
 const ROOM_FACTOR = 2
 const FAILURE_FACTOR = 0.7
-/** How many trials must succeed in a row before the limit rises freely; failures cost lines their attempts. */
+/** The trials that must succeed in a row before the limit rises freely; failures cost lines their attempts. */
 const TRIALS_AFTER_THROTTLE = 2
 const TRIALS_AFTER_FAILURE = 16
-/** How long the limit does not grow after a plateau: at least, as a multiple of the latency, and at most. */
+/** The time without growth of the limit after a plateau: the least, a multiple of the latency, and the most. */
 const PLATEAU_PAUSE_MS = 5_000
 const PLATEAU_PAUSE_LATENCIES = 5
 const PLATEAU_PAUSE_MS_MAX = 30_000
@@ -32,16 +32,16 @@ const PLATEAU_PAUSE_MS_MAX = 30_000
 export interface ConcurrencyOptions {
   max: number
   start?: number
-  /** Whether it looks for the number of lines beyond which answers only become slower. Default true. */
+  /** Whether the limit seeks the number of lines beyond which answers only become slower. Default true. */
   seeksPlateau?: boolean
 }
 
 export interface Sent {
   /** Unix ms. */
   readonly sentAt: number
-  /** How many were in flight when it was sent, itself included. */
+  /** The number of lines in flight when the line was sent, itself included. */
   inFlight: number
-  /** Null before it is sent. */
+  /** The cohort of the line; null before it is sent. */
   cohort: Cohort | null
 }
 
@@ -51,7 +51,7 @@ export class ConcurrencyLimit {
   readonly #seeksPlateau: boolean
   #limit: number
   #inFlight = 0
-  /** Up to here every answer raises the limit; beyond it only trials do. */
+  /** The limit up to which every answer raises it; beyond, only trials do. */
   #riseTo = Number.POSITIVE_INFINITY
   #trialsLeft = 0
   /** Whether there was no answer since the last failure or throttle. */
@@ -92,7 +92,7 @@ export class ConcurrencyLimit {
     return this.#inFlight
   }
 
-  /** Each call that is acquired ends in exactly one of the methods below. */
+  /** Acquires a slot for a call, which ends in exactly one of the methods below. */
   acquire(sent: Sent): void {
     this.#inFlight++
     if (this.#inFlight >= this.#limit) this.#wasFull = true
@@ -133,7 +133,7 @@ export class ConcurrencyLimit {
     this.#missing = true
   }
 
-  /** Further misses of the same outage say nothing more about the capacity, and those of a server that comes back little. */
+  /** The proven concurrency after a miss. Further misses of one outage say little about the capacity. */
   #provenAfterMiss(lower: number): number {
     const { proven } = this.#plateau
     if (this.#missing) return proven
@@ -213,7 +213,7 @@ export class ConcurrencyLimit {
 // Counting answers as they arrive would favour the fast ones. The more latencies vary, the more answers are needed for
 // a conclusion.
 
-/** With STRETCH times as many lines in flight, throughput must grow by GAIN_MIN; otherwise it is a plateau. */
+/** The growth that is no plateau: with STRETCH times as many lines in flight, throughput must grow by GAIN_MIN. */
 const STRETCH = 1.5
 const GAIN_MIN = 1.09
 /** The lines of a cohort, at least; and how many answers suffice for a conclusion, however much they vary. */
@@ -241,7 +241,7 @@ class Plateau {
   #proven: number
   /** The cohort that growth is measured from. */
   #base: Sums | null = null
-  /** The sums of later cohorts, while they allow no conclusion. */
+  /** The sums of cohorts after the base, until they suffice for a conclusion. */
   #soFar: Sums | null = null
   #cohorts = new Set<Cohort>()
   #filling: Cohort

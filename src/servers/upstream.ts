@@ -16,26 +16,26 @@ const THROTTLE_PAUSE_MS = 250
 /** The longest pause: the server may have meant that one line, which waits as long as the server asked. */
 const THROTTLE_PAUSE_MS_MAX = 60_000
 
-/** How often a server that may take more is asked whether it does: at first, and at most as rarely as this. */
+/** The interval at which a server with room is asked for more: at first, and at most. */
 const ROOM_READ_MS = 200
 const ROOM_READ_MS_MAX = 300_000
 /** The share of the lines in flight that a server with room works on; some are on their way. */
 const ROOM_RUNNING_MIN = 0.9
 /** The share of the KV cache that may be in use: answers get longer. */
 const ROOM_CACHE_MAX = 0.5
-/** Tokens per second of each running request: with less, answers to many more could time out. */
+/** The rate of each running request, in tokens per second, below which answers to many more requests could time out. */
 const ROOM_TOKENS_PER_S_MIN = 10
-/** Twice as many as these lines get also where requests are slower, or nothing says how fast they are. */
+/** The number of lines up to which the limit doubles also where requests are slower, or their rate is unknown. */
 const ROOM_LINES_ANYWAY = 32
 
 /** Settings that a reload may change while lines are in flight. */
 export interface UpstreamTerms {
   concurrency_max: number
-  /** Lines go to the lowest tier that can take them; 0 by default. */
+  /** The tier; lines go to the lowest tier that can take them; 0 by default. */
   tier?: number
-  /** Null or absent: the model's. */
+  /** The price; null or absent: the model's. */
   price?: Price | null
-  /** Null or absent: always open. */
+  /** The opening hours; null or absent: always open. */
   hours?: OpeningHours | null
 }
 
@@ -58,7 +58,7 @@ export type Blame = 'line' | 'server' | 'unlucky'
 
 export interface EndedAttempt {
   upstream: Upstream
-  /** When it began and ended (Unix ms). */
+  /** The times at which the attempt began and ended (Unix ms). */
   at: number
   now: number
   /** The ID of the batch at the batch API that had the line. */
@@ -82,7 +82,7 @@ export abstract class Upstream {
   /** The JSON string that replaces `model` in the body; null to send the body untouched. */
   readonly modelJson: Buffer | null
   #terms: UpstreamTerms
-  /** Lines in flight over its connections; the server may have more, sent with earlier settings. */
+  /** Lines in flight over this upstream's connections; its server may have others, sent with earlier settings. */
   #inFlight = 0
   /** The concurrency limit before the current misses. */
   #limitBefore = 0
@@ -109,7 +109,7 @@ export abstract class Upstream {
     return this.#terms.price ?? null
   }
 
-  /** Takes up other settings; what is in flight is not affected. */
+  /** Applies other settings; lines in flight are not affected. */
   setTerms(terms: UpstreamTerms): void {
     this.#terms = terms
     this.limit.setMax(terms.concurrency_max)
@@ -130,7 +130,7 @@ export abstract class Upstream {
     return { places: this.placesAllowed(now), until: Number.isFinite(until) ? until : null }
   }
 
-  /** How much it takes at once now: as found, and as its hours allow. */
+  /** The number of lines that the upstream takes at once now, by its limit and its hours. */
   concurrency(now: number): number {
     return Math.min(this.limit.limit, this.placesAllowed(now))
   }
@@ -140,7 +140,7 @@ export abstract class Upstream {
     return this.onDemand?.isAvailable ?? true
   }
 
-  /** Since when other requests have taken all of its server (Unix ms); else null. */
+  /** The time since which live traffic has taken the whole server (Unix ms); else null. */
   takenSince(_now: number): number | null {
     return null
   }
@@ -159,7 +159,7 @@ export abstract class Upstream {
     return this.circuit.blocks(now, batch_id)
   }
 
-  /** Since when it has answered nothing, being unreachable or failing (Unix ms); null while it answers or is throttled. */
+  /** The time since which the upstream is unreachable or fails (Unix ms); null while it answers or is throttled. */
   get downSince(): number | null {
     const { missStreak, open } = this.circuit
     if (missStreak === null) return null
@@ -167,7 +167,7 @@ export abstract class Upstream {
     return open || last === 'unreachable' || last === 'unavailable' ? since : null
   }
 
-  /** When the circuit's pause ends or its hours change (Unix ms); null if it waits for neither. */
+  /** The time at which the circuit's pause ends or the hours change (Unix ms); null if neither does. */
   opensAt(now: number): number | null {
     const { hours } = this.#terms
     const at = this.circuit.retryAt
@@ -272,7 +272,7 @@ interface ModelServerOptions extends UpstreamOptions {
   backend: Backend
   /** The server that answers other requests too; null or absent: only lines. */
   live?: LiveServer | null
-  /** Set in the body of every line; null or absent: not set. */
+  /** The priority in the body of every line; null or absent: none. */
   priority?: Priority | null
   service_tier?: string | null
   provider?: string | null
@@ -285,11 +285,11 @@ export class ModelServer extends Upstream {
   readonly backend: Backend
   readonly operatorFields: OperatorFields | null
   readonly live: LiveServer | null
-  /** The last reading of its metrics in search of room, when the next is due (Unix ms), and after how long the one then. */
+  /** The last reading of metrics in search of room, the time of the next one (Unix ms), and the interval after it. */
   #room: { traffic: ServerTraffic | null; at: number } = { traffic: null, at: 0 }
   #roomDueAt = 0
   #roomEveryMs = ROOM_READ_MS
-  /** Lines in flight that missed before, and how many of them there may be. */
+  /** Lines in flight that missed before, and their limit. */
   #again = 0
   #againMax = Number.POSITIVE_INFINITY
 
@@ -313,7 +313,7 @@ export class ModelServer extends Upstream {
     await this.backend.close()
   }
 
-  /** How much it takes at once now: also as live requests allow. */
+  /** The number of lines that the server takes at once now, by its limit, its hours and its live traffic. */
   override concurrency(now: number): number {
     const places = super.concurrency(now)
     return this.live === null ? places : Math.min(places, this.live.places(this.limit.inFlight, now))

@@ -58,7 +58,7 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
   return [...claims, ...(await leaseReady(tx, order.worker_id, order.models ?? ALL_MODELS, [[most, rest]]))]
 }
 
-/** `share`: what each worker may have of the ready chunks. */
+/** Claims chunks. `share`: the part of the ready chunks that each worker may have. */
 async function claimSome(tx: Writer, order: ClaimOrder): Promise<{ claims: ChunkRow[]; share: number }> {
   const { worker_id, onePerProject = false, models = ALL_MODELS, urgentBatches = [] } = order
   const spent = new Set(order.exceptProjects)

@@ -279,7 +279,7 @@ export const TABLES = {
     line_count: whole(),
     byte_start: whole(),
     byte_end: whole(),
-    /** Which lines of its stretch it has (jsonl/chunk-lines.ts); null: consecutive ones. */
+    /** The lines of the stretch that the chunk has (jsonl/chunk-lines.ts); null: consecutive ones. */
     lines: text().optional(),
     /** The first line of the stretch of the input that its chunk and others share; 0: its lines are consecutive. */
     stretch_line: whole().or(0),

@@ -93,7 +93,7 @@ export class Writes {
   failing: DatabaseFailure | null = null
   readonly #named: (error: unknown) => unknown
 
-  /** `named`: converts an error to the port's error. */
+  /** Makes the record. `named`: converts an error to the port's error. */
   constructor(named: (error: unknown) => unknown) {
     this.#named = named
   }

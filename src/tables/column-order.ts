@@ -27,7 +27,7 @@ export class ColumnOrder {
   /** Whether the template has two columns or more, each once and outside of sections. */
   readonly #isReorderable: boolean
 
-  /** `before`: the text in front of the template, which all rows share. */
+  /** Makes the order of a template. `before`: the text in front of the template, which all rows share. */
   constructor(template: string, columns: readonly string[], before = '') {
     const parts = template.split(/\{\{\s*([^{}]+?)\s*\}\}/)
     this.#texts = parts.filter((_, i) => i % 2 === 0).map((text, i) => (i === 0 ? before + text : text))
@@ -43,7 +43,7 @@ export class ColumnOrder {
     this.#rows.push(this.#columns.map((column) => keyOf(textOf(column))))
   }
 
-  /** Null where no other order shares much more. Moves one column forward at a time, as long as that saves most. */
+  /** Moves one column forward at a time, as long as that saves most; null where no other order shares much more. */
   advice(): OrderAdvice | null {
     const written = this.#columns.map((_, i) => i)
     const as_written = this.#sharedBy(written)

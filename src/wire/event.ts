@@ -134,7 +134,7 @@ export const WEBHOOK_RULES = {
   },
 }
 
-/** The body of a POST that may come without one. */
+/** The shape of a body of a POST that may be left out. */
 function optionalBody<T extends Parameters<typeof Type.Object>[0]>(properties: T, title: string) {
   return orNull(object(title, properties))
 }

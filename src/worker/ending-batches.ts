@@ -26,7 +26,7 @@ const BATCHES_MAX = 100
 /** Chunks that are claimed in one transaction, and the bytes of input from which on no further one is read with them. */
 const CHUNKS_AT_ONCE_MAX = 16
 const BYTES_AT_ONCE_MAX = 8 * 1024 * 1024
-/** How long a chunk or a plan waits after a failure of a store. */
+/** The wait of a chunk or a plan in ms after a failure of a store. */
 const RETRY_MS = 1_000
 
 interface EndingBatchesOptions extends Ports {
@@ -37,7 +37,7 @@ interface EndingBatchesOptions extends Ports {
   onlyBatches?: ReadonlySet<string> | undefined
   /** Makes the chunks of a batch that ends before it was planned. */
   plan: TaskHandler
-  /** Gives a run what is known of how its lines were tried. */
+  /** Restores the tries of a run's lines. */
   tries: { restore: (run: Run) => void }
 }
 
@@ -96,7 +96,7 @@ export class EndingBatches {
     }
   }
 
-  /** Whether there was anything to claim. */
+  /** Closes some chunks; returns whether there was anything to claim. */
   async #closeSome(ids: readonly string[]): Promise<boolean> {
     const { leases, reader } = this.#options
     const claims = await leases.claim((tx, id) => claimClosable(tx, id, ids, CHUNKS_AT_ONCE_MAX))

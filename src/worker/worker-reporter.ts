@@ -23,7 +23,7 @@ import type { UpstreamStatus } from '../wire/status.ts'
 
 /** A server without lines is asked this often whether it is up. */
 const PROBE_MS = 30_000
-/** How much of a server's message is kept. */
+/** The longest part of a server's message that is kept, in characters. */
 const ERROR_LENGTH_MAX = 300
 
 interface WorkerReporterOptions {
@@ -273,7 +273,7 @@ function startingReason(upstreams: ReportedLane['inUse']): { since: number; text
   return reasons.includes(null) ? null : (reasons[0] ?? null)
 }
 
-/** Since when other requests have taken all of every server of the lane (Unix ms); null if one has room. */
+/** The time since which live traffic has taken every server of the lane (Unix ms); null if one has room. */
 function takenSince(upstreams: ReportedLane['inUse'], now: number): number | null {
   const since = upstreams.map((upstream) => upstream.takenSince(now))
   return since.length === 0 || since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
@@ -284,7 +284,7 @@ function isOld(since: number, now: number): boolean {
   return now - since >= OLD_MS
 }
 
-/** Since when none of the lane's servers has answered, or had room (Unix ms); null if one does. */
+/** The time since which none of the lane's servers has answered, or had room (Unix ms); null if one does. */
 function sinceOf({ inUse: upstreams }: ReportedLane, state: LaneReport['state'], now: number): number | null {
   if (state === 'starting') return startingReason(upstreams)?.since ?? null
   if (state === 'live_traffic') return takenSince(upstreams, now)

@@ -28,18 +28,18 @@ import { ModelsElsewhere } from './claim/demand.ts'
 import { EndingBatches } from './ending-batches.ts'
 import { WorkerReporter } from './worker-reporter.ts'
 
-/** How often an idle worker looks for work without being woken. */
+/** The interval in ms at which an idle worker looks for work without being woken. */
 const POLL_MS = 500
-/** How often the statuses of batches with open runs are read: cancelled, input deleted, paused. */
+/** The interval in ms at which the statuses of batches with open runs are read: cancelled, input deleted, paused. */
 const STATUS_MS = 300
 const MAINTENANCE_MS = 1_000
 const REPORT_MS = 1_000
-/** How often it is asked whether batches at batch APIs are due to be looked at, and whether lines may go to them. */
+/** The interval in ms of checks whether remote batches are to be polled, and whether lines may go to batch APIs. */
 const REMOTE_MS = 100
 /** A worker that could not reach a model's servers for this long leaves its chunks to workers that can. */
 const UNREACHABLE_MS = 5_000
 const WORKER_REPORT_MS = 2_000
-/** How often the shares of servers that answer others too are looked at. */
+/** The interval in ms of reviews of servers' live shares. */
 const TRAFFIC_MS = 200
 const LEARN_MS = 5_000
 const RISK_MS = 1_000
@@ -48,13 +48,13 @@ export interface WorkerOptions extends Omit<DispatchOptions, 'learner' | 'turn' 
   /** Changed in place when the worker learns how many bytes a token has. */
   models: Map<string, Model>
   upstreams: ReadonlyMap<string, readonly Upstream[]>
-  /** By model, when lines spill over to higher tiers. */
+  /** The rules of spill-over to higher tiers, by model. */
   spills?: ReadonlyMap<string, Spill> | undefined
   leaseMs: number
   drainMs: number
   memoryBytes: number
   tasks: TaskHandlers & { plan: TaskHandler }
-  /** If given, lines of no other batch are sent or ended; `wake` looks for the batches that were added. */
+  /** The only batches whose lines are sent or ended; `wake` looks for batches that were added. Absent: all batches. */
   onlyBatches?: ReadonlySet<string> | undefined
   /** Whether the blob store fails, or does not answer. */
   blobsFail?: (() => boolean) | undefined
@@ -62,7 +62,7 @@ export interface WorkerOptions extends Omit<DispatchOptions, 'learner' | 'turn' 
   maintenance: () => Promise<void>
   onEnded?: (batch: BatchRow) => void
   onTask?: (task: TaskRow) => void
-  /** Without it, nothing is traced. */
+  /** The tracing; absent: nothing is traced. */
   tracing?: Tracing | undefined
   /** Is told of each line that ends. */
   auditLog?: AuditLog | undefined
@@ -199,7 +199,7 @@ export class Worker {
     this.wake()
   }
 
-  /** Takes up other upstreams; lines in flight end where they are. */
+  /** Applies other upstreams; lines in flight end at their servers. */
   setUpstreams(
     upstreams: ReadonlyMap<string, readonly Upstream[]>,
     spills: ReadonlyMap<string, Spill>,

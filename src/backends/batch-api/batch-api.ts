@@ -51,7 +51,7 @@ export interface SeenBatch {
   status: string
   /** Whether a batch's status is one of the known statuses. */
   isKnown: boolean
-  /** How the batch ended: completed, failed, expired or cancelled; null while it runs. */
+  /** The end of the batch: completed, failed, expired or cancelled; null while it runs. */
   ended: string | null
   /** The share of the requests that have ended, 0 to 1; 0 where the batch API does not report it. */
   done: number

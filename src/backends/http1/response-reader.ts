@@ -63,7 +63,7 @@ export class ResponseReader {
   #keepAliveS: number | null = null
   #headers = NO_HEADERS
 
-  /** `bytes_max`: the largest body that is accepted. `redact`: removes secrets from text that errors quote. */
+  /** Makes a reader. `bytes_max`: of the body. `redact`: removes secrets from text that errors quote. */
   constructor(bytes_max: number, redact = (text: string): string => text) {
     this.#bytes_max = bytes_max
     this.#redact = redact

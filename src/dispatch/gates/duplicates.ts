@@ -14,7 +14,7 @@ import type { Entry } from '../senders/fair-queue.ts'
 
 /** The largest answer that is remembered. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
-/** Bytes that remembering an answer takes beside its own. */
+/** The bytes of a remembered answer beside its own content. */
 const OVERHEAD_BYTES = 1024
 
 interface Group {
@@ -26,7 +26,7 @@ interface Group {
   search: AbortController | null
 }
 
-/** What is done with a line whose turn it is; an answer is searched for until the signal aborts. */
+/** The handling of a line that is next in its lane; a search for its answer runs until the signal aborts. */
 type DuplicateTurn =
   | { kind: 'send' | 'follow' }
   | { kind: 'search'; signal: AbortSignal }
@@ -39,7 +39,7 @@ const NONE: readonly Entry[] = []
 export class Duplicates {
   /** Requests that are being answered, or wait for another attempt. */
   readonly #groups = new Map<string, Group>()
-  /** By run and key, groups whose leader a batch API has, while a line of another run leads a group of its own. */
+  /** Groups by run and key whose leader is at a batch API, while a line of another run leads a group of its own. */
   readonly #aside = new WeakMap<Run, Map<string, Group>>()
   readonly #led = new WeakMap<Run, Map<number, Group>>()
   /** Remembered answers by key, the one that was used longest ago first. */
@@ -50,7 +50,7 @@ export class Duplicates {
     this.#memory = memory
   }
 
-  /** `isStored`: whether an earlier line of the batch may have an answer that is stored. */
+  /** Decides about the next line of a lane. `isStored`: whether an earlier line may have a stored answer. */
   turn(run: Run, position: number, isStored: () => boolean): DuplicateTurn {
     if (run.batch.dedupe === null) return SEND
     const key = requestKey(run, position)
@@ -91,7 +91,7 @@ export class Duplicates {
     return search ? { kind: 'search', signal: search.signal } : SEND
   }
 
-  /** Has identical lines of its chunk follow a line that a batch API has, or whose attempts are to count for all of them. */
+  /** Makes identical lines of the chunk follow a line at a batch API, or one whose attempts count for all. */
   lead(run: Run, position: number): void {
     const key = run.batch.dedupe === null ? null : requestKey(run, position)
     if (key === null || this.#aside.get(run)?.has(key)) return
@@ -224,7 +224,7 @@ function follow(group: Group, run: Run, positions: Iterable<number>): DuplicateT
   return FOLLOW
 }
 
-/** All lines of a batch have the same endpoint, so the body says all. */
+/** The key of a line's request: that of its body, since all lines of a batch have the same endpoint. */
 function requestKey({ batch, bytes, lines }: Run, position: number): string | null {
   const request = requestHash(batch.dedupe, bytes, lines[position]!)
   return request === null ? null : `${batch.id} ${request}`

@@ -48,7 +48,7 @@ export interface CheckedAnswer {
 
 interface Waiting extends CheckedAnswer {
   text: string
-  /** Bytes of the answer and of its text, which may have two for a character. */
+  /** The bytes of the answer and of its text, which may take two for a character. */
   bytes: number
 }
 

@@ -17,13 +17,13 @@ import type { LineTries, Run, TryCount } from '../run.ts'
 
 export type RetryPolicy = Config['retry']
 
-/** How much a throttle counts while other lines are answered: chance alone does not throttle one line that often. */
+/** The weight of a throttle while other lines are answered: chance alone does not throttle one line that often. */
 const UNLUCKY_WEIGHT = 4
 /** The shortest backoff of a throttled line: the next answer frees a slot. */
 const THROTTLE_MS_MIN = 20
 /** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
 const ATTEMPTS_LISTED_MAX = 20
-/** Lines of parked chunks whose attempts are remembered; beyond that, the chunks that were parked first are forgotten. */
+/** The limit of parked chunks' lines whose attempts are remembered; the chunks parked first are forgotten first. */
 const PARKED_LINES_MAX = 20_000
 
 export function noTries(): TryCount {
@@ -87,7 +87,7 @@ export function isExhausted(
   return now - tries.firstFailureAt >= policy.outage_patience_ms
 }
 
-/** How long to wait: exponential with full jitter (`random` in [0, 1)), and at least what the server asked for, within bounds. */
+/** The wait in ms: exponential, full jitter (`random` in [0, 1)), at least what the server asked, within bounds. */
 export function backoffMs(
   policy: RetryPolicy,
   tries: TryCount,
@@ -200,7 +200,7 @@ export class ParkedTries {
 // same error several times in a row, the server answers other lines in between, and no line with this error was answered
 // later. Lines that fail because the server is faulty succeed on a later attempt.
 
-/** How many times in a row an error has to be the same. */
+/** The number of equal errors in a row that reject a line. */
 const REJECTIONS_MIN = 3
 /** Errors remembered of an upstream, the latest. */
 const PASSING_MAX = 100

@@ -36,11 +36,11 @@ const SCAN_MAX = 256
 const SHA1_START = 6
 /** The share of its chunks that is the end of a batch. */
 const END_SHARE = 0.1
-/** One of this many lines is served round robin, however many at-risk lines there are. */
+/** The interval, in lines, at which a line is served round robin, however many at-risk lines there are. */
 const ROUND_ROBIN_EVERY = 4
 /** The golden ratio: the fractional parts of its multiples are spread evenly. */
 const SPREAD = 0.618_033_988_749_895
-/** Entries that no longer count are taken out when there are so many times as many, and so many more. */
+/** The number of stale entries at which they are removed: as a multiple of the others, and at least. */
 const STALE_FACTOR = 2
 const STALE_MIN = 1_000
 
@@ -60,7 +60,7 @@ interface PrefixGroup {
 
 interface Assignment {
   group: PrefixGroup
-  /** Lines until the next group. */
+  /** The number of lines until the next group. */
   left: number
 }
 
@@ -88,7 +88,7 @@ export class FairQueue {
   #linesAhead = 0
   #drawn = 0
 
-  /** `atRisk`: batches that may miss their deadline; changed in place. */
+  /** Makes an empty queue. `atRisk`: batches that may miss their deadline; changed in place. */
   constructor(atRisk: ReadonlySet<string>) {
     this.#atRisk = atRisk
   }
@@ -97,7 +97,7 @@ export class FairQueue {
     return this.#entries
   }
 
-  /** Below so many lines that wait, further chunks are opened: the most that any batch asks for. */
+  /** The number of waiting lines below which further chunks are opened: the most that any batch asks for. */
   get linesAhead(): number {
     return this.#linesAhead
   }
@@ -303,7 +303,7 @@ export class BatchLines {
     return this.#count
   }
 
-  /** Below so many lines that wait, further chunks are opened. */
+  /** The number of waiting lines below which further chunks are opened. */
   get linesAhead(): number {
     return this.#depth === 0 ? 0 : Math.max(this.#linesAhead, LINES_AHEAD_SHARED)
   }
@@ -333,7 +333,7 @@ export class BatchLines {
     }))
   }
 
-  /** Takes out what no longer counts, and second entries of a line. */
+  /** Removes entries that no longer count, and second entries of a line. */
   dropStale(): void {
     const kept = new Map<Run, Set<number>>()
     const counts = (run: Run, position: number): boolean => {

@@ -13,7 +13,7 @@ import { chooseOrProbe, chooseServer, type Route } from './routes.ts'
 const LINES_AHEAD_MIN = 1000
 const LINES_AHEAD_FACTOR = 2
 
-/** Below so many lines that wait, upstreams of this concurrency need more. */
+/** The number of waiting lines below which upstreams of this concurrency need more lines. */
 export function lowWaterMark(concurrency: number): number {
   return Math.max(LINES_AHEAD_MIN, concurrency * LINES_AHEAD_FACTOR)
 }
@@ -27,7 +27,7 @@ interface Sending extends Entry {
 
 export class Lane {
   readonly model: string
-  /** Lines of the model by their state; kept by who places lines. */
+  /** The model's lines by their state; counted by the part that places lines. */
   unsent = 0
   retrying = 0
   unsubmitted = 0
@@ -37,7 +37,7 @@ export class Lane {
   /** Unsent lines that missed before, or were placed again: by whether they failed. */
   readonly #again: Entry[] = []
   readonly #failed: Entry[] = []
-  /** Lines that a batch API left without an answer, for any other upstream. */
+  /** Lines without an answer from a batch API, for any other upstream. */
   readonly #returned: Entry[] = []
   /** Whether the last line sent was one that had failed. */
   #sentFailed = false
@@ -45,7 +45,7 @@ export class Lane {
   readonly #alarm: Alarm
   readonly #turn: { schedule(): void }
 
-  /** `atRisk`: batches that may miss their deadline; changed in place. */
+  /** Makes the lane of a model. `atRisk`: batches that may miss their deadline; changed in place. */
   constructor(
     model: string,
     route: Route,
@@ -71,7 +71,7 @@ export class Lane {
     return this.#route
   }
 
-  /** Takes up another configuration; lines in flight at other servers end there. */
+  /** Applies another configuration; lines in flight at removed servers end there. */
   set route(route: Route) {
     this.#watchServers(route.servers.filter((one) => !this.#route.servers.includes(one)))
     const onDemand = new Set(route.servers.map((one) => one.onDemand))
@@ -79,7 +79,7 @@ export class Lane {
     this.#route = route
   }
 
-  /** Nothing waits for them here any more; those that run on demand may have lines of other models. */
+  /** Tells removed servers that no line of this lane waits; servers on demand may have lines of other models. */
   #leaveServers(servers: readonly ModelServer[]): void {
     for (const { onDemand } of servers) onDemand?.update(this, NO_LOAD)
   }
@@ -92,7 +92,7 @@ export class Lane {
     return this.#route.inUse(this.#clock.now())
   }
 
-  /** Lines that nobody has, including those that wait for their next attempt. */
+  /** Lines that wait here, including those that wait for their next attempt. */
   get waiting(): number {
     return this.unsent + this.retrying + this.unsubmitted
   }
@@ -102,7 +102,7 @@ export class Lane {
     return this.#queue.entriesAtRisk
   }
 
-  /** How many lines its servers take at once now. */
+  /** The number of lines that the lane's servers take at once now. */
   #serverPlaces(now: number): number {
     const forAtRisk = this.#atRisk.size === 0 ? [] : this.#route.serversForAtRisk(now)
     let sum = 0
@@ -111,7 +111,7 @@ export class Lane {
     return sum
   }
 
-  /** How much its upstreams take at once now. */
+  /** The number of lines that the lane's upstreams take at once now. */
   get concurrency(): number {
     const now = this.#clock.now()
     const places = this.#serverPlaces(now)
@@ -200,14 +200,14 @@ export class Lane {
     return tiers.flat().filter((server) => server.placesAllowed(now) > 0)
   }
 
-  /** Where the first line may be sent that a batch API left unfinished. */
+  /** The servers for the first line that a batch API left without an answer. */
   #forReturned(): readonly (readonly ModelServer[])[] {
     const first = firstOf(this.#returned)
     const avoid = first?.run.triesOf(first.position)?.avoid ?? null
     return avoid === null ? [] : this.#route.serversBesides(avoid)
   }
 
-  /** Has servers started that run on demand, if lines wait for them. */
+  /** Starts servers that run on demand, if lines wait for them. */
   wakeServers(): void {
     if (this.unsent === 0 && this.retrying === 0) return
     if (this.#route.servers.every(({ onDemand }) => onDemand === null || onDemand.isUp)) return

@@ -8,7 +8,7 @@
 import { ModelServer, type Upstream } from '../../servers/upstream.ts'
 
 export interface Spill {
-  /** How long the lower tiers must have been down; null: however long they are, nothing spills over for that. */
+  /** The time in ms for which lower tiers must have been down; null: lines never spill over for that. */
   whenDownMs: number | null
   /** Whether lines of at-risk batches may spill over. */
   whenAtRisk: boolean
@@ -16,13 +16,13 @@ export interface Spill {
 
 export const NO_SPILL: Spill = { whenDownMs: null, whenAtRisk: false }
 
-/** By tier, lowest first. */
+/** The upstreams by tier, lowest first. */
 type Tiers = readonly (readonly Upstream[])[]
 type Servers = readonly (readonly ModelServer[])[]
 
 export interface RoutedLine {
   isAtRisk: boolean
-  /** Where it missed its last answer. */
+  /** The upstream of the last missed answer. */
   avoid: Upstream | null
   /** Whether a batch API would answer it too late. */
   isLate: boolean
@@ -124,7 +124,7 @@ export class Route {
     return this.#tiers.slice(0, level)
   }
 
-  /** When the next tier comes into use by the passing of time alone (Unix ms); infinity if it does not. */
+  /** The time at which the next tier comes into use if nothing else changes (Unix ms); infinity if it does not. */
   nextAt(now: number): number {
     const level = this.#level(now)
     const since = level < this.#tiers.length - 1 ? this.#downSince(level, now) : null
@@ -144,7 +144,7 @@ export class Route {
     return level
   }
 
-  /** Since when all upstreams up to this tier that are inside their hours have been down; null unless they are. */
+  /** The time since which all upstreams up to this tier, inside their hours, have been down; null: one is up. */
   #downSince(level: number, now: number): number | null {
     let since: number | null = null
     for (let at = 0; at <= level; at++) {

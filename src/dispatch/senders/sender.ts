@@ -86,7 +86,7 @@ class Attempt implements BackendCall, Call {
 
 export class Sender {
   readonly #options: SenderOptions
-  /** When each warning was last logged (Unix ms). */
+  /** The time at which each warning was last logged (Unix ms). */
   readonly #warnedAt = new BoundedMap<string, number>(WARNINGS_MAX)
 
   constructor(options: SenderOptions) {

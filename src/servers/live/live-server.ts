@@ -5,13 +5,13 @@ import type { Clock } from '../../domain/clock.ts'
 import type { WorkerReport } from '../../store/workers.ts'
 import { LiveShare, type LiveTerms } from './live-share.ts'
 
-/** While nothing is to be sent, it is read this often, to know what is usual. */
+/** The interval of readings while no line is to be sent; they show the usual traffic. */
 const IDLE_READ_MS = 3_000
-/** While lines wait or are in flight. */
+/** The interval of readings while lines wait or are in flight. */
 const READ_MS = 500
-/** After so long without a place, lines are not kept ready for it. */
+/** The time without a slot after which lines are no longer kept ready for the server. */
 const TAKEN_MS = 5_000
-/** Looks that are kept, until a reading of that time comes. */
+/** The number of counts of lines in flight that are kept until a reading of their time arrives. */
 const SENT_MAX = 256
 
 /** The lines that other workers have in flight at the server. */
@@ -27,14 +27,14 @@ export class LiveServer {
   #inFlight = 0
   #readAt = Number.NEGATIVE_INFINITY
   #reading = false
-  /** Since when there has been no place for a line. */
+  /** The time since which there has been no slot for a line. */
   #fullSince: number | null = null
-  /** How often a reading left room for fewer lines than were in flight. */
+  /** The number of times that a reading left room for fewer lines than were in flight. */
   backOffs = 0
   #isOver = false
   /** The traffic as it was read last; null while the server says nothing. */
   traffic: ServerTraffic | null = null
-  /** Lines in flight at each look since the time of the last reading. */
+  /** Lines in flight at each reading since the time of the last metrics. */
   #sent: { at: number; inFlight: number; others: number }[] = []
 
   constructor(terms: LiveTerms) {
@@ -45,13 +45,13 @@ export class LiveServer {
     this.#inFlight++
   }
 
-  /** `tokens` of an answer; null where there is none. */
+  /** Ends a line. `tokens`: those of its answer; null without an answer. */
   end(tookMs: number, tokens: number | null): void {
     this.#inFlight--
     if (tokens !== null) this.share.answered(tookMs, tokens)
   }
 
-  /** How many readings had what no server can have, or what the next one did not confirm. */
+  /** The number of readings with impossible values, or with values that the next reading did not confirm. */
   get rejected(): number {
     return this.#check.rejected
   }
@@ -60,12 +60,12 @@ export class LiveServer {
     return this.#inFlight
   }
 
-  /** How many lines an upstream may have in flight that has `mine` now. */
+  /** The number of lines in flight that an upstream with `mine` lines now may have. */
   places(mine: number, now: number): number {
     return Math.max(0, this.share.places(now) - (this.#inFlight - mine))
   }
 
-  /** Since when other requests have taken all of it, if they have for a while (Unix ms); else null. */
+  /** The time since which live traffic has taken the whole server, if that lasts for a while (Unix ms); else null. */
   takenSince(now: number): number | null {
     return this.#fullSince !== null && now - this.#fullSince >= TAKEN_MS ? this.#fullSince : null
   }
@@ -120,16 +120,16 @@ export class LiveServer {
 // without the requests nothing is left of a reading. A number of requests that is possible and out of all proportion is
 // obeyed at once, and learned when it has lasted: what is learned of a server stays for hours, and errors are short.
 
-/** No server has more requests that run, or that wait, or a higher count of tokens. */
+/** The most running and waiting requests that a server can have; higher numbers are wrong. */
 const RUNNING_MAX = 16_384
 const WAITING_MAX = 1_000_000
-/** Caches are rounded here and there. */
+/** The highest share of a cache in use; some servers round it up. */
 const CACHE_MAX = 1.01
 const TOKENS_MAX = Number.MAX_SAFE_INTEGER
 /** The most tokens that a server makes at once, and per millisecond since the last reading. */
 const TOKENS_AT_ONCE_MAX = 100_000
 const TOKENS_PER_MS_MAX = 10_000
-/** Others are out of proportion when they are so many times as many as their highest number of late, and so many more. */
+/** The number of live requests out of proportion: this multiple of the recent highest number, and so many more. */
 const BURST_FACTOR = 8
 const BURST_MORE = 256
 /** The time after which the highest number of other requests counts half. */
@@ -138,14 +138,14 @@ const HIGHEST_HALF_LIFE_MS = 6 * 3_600_000
 const CONFIRMED_MS = 60_000
 
 interface CheckedTraffic {
-  /** Null where nothing of the reading is usable. */
+  /** The usable part of the reading; null where nothing is usable. */
   traffic: ServerTraffic | null
   /** Whether it is to be learned from. */
   isConfirmed: boolean
 }
 
 class TrafficCheck {
-  /** How many readings had something that was dropped, or was not learned. */
+  /** The number of readings of which a part was dropped or was not learned. */
   rejected = 0
   readonly #tokens = new CounterCheck()
   readonly #steps = new CounterCheck()
@@ -153,7 +153,7 @@ class TrafficCheck {
   #highest: { others: number; at: number } | null = null
   #burstSince: number | null = null
 
-  /** `ours`: lines in flight at the server, of all workers. */
+  /** Checks a reading. `ours`: lines in flight at the server, of all workers. */
   check(read: ServerTraffic | null, ours: number, now: number): CheckedTraffic {
     if (read === null) return { traffic: null, isConfirmed: false }
     const { running, waiting, deferred = 0, at } = read
@@ -210,7 +210,7 @@ function isWithin(value: number, most: number): boolean {
 // `LiveTraffic` reads the metrics of model servers with live traffic, from which their live shares follow, and of others while
 // they may have room for more lines. Every worker does so; the reports of the other workers say which requests are theirs.
 
-/** How old the other workers' reports may be. */
+/** The greatest age in ms of the other workers' reports. */
 const REPORTS_MS = 2_000
 
 interface LiveTrafficOptions {
@@ -225,7 +225,7 @@ interface TrafficServer {
   readonly name: string
   readonly live: LiveServer | null
   readonly backend: Pick<Backend, 'readTraffic'>
-  /** Of a server without live traffic. */
+  /** Looks for room for more lines at a server without live traffic. */
   seekRoom(now: () => number): Promise<boolean>
 }
 

@@ -16,70 +16,70 @@ import { Changes, LiveLevel, Slots, type StepLine, StepModel } from './server-mo
 
 export type LiveTerms = Pick<LiveConfig, 'waiting_max' | 'cache_max'>
 
-/** Lines in flight at the server when it was read, and who sends them. */
+/** The lines in flight at the server at the time of a reading, and their senders. */
 interface OwnLoad {
   inFlight: number
-  /** Lines of the other workers. */
+  /** The lines of the other workers. */
   others: number
   /** Workers that may send there, this one included. */
   workers: number
 }
 
-/** The lines that may start at once. */
+/** The number of lines that may start at once. */
 const START = 2
-/** The share rises by so much of the requests that the server ends in a second, and by so many lines at least. */
+/** The rise of the share per second: this part of the requests that the server ends, and at least so many lines. */
 const RISE = 0.25
 const RISE_MIN_PER_S = 1
 /** The time of a request before the first of ours was answered. */
 const RESIDENCE_MS = 5_000
-/** While too little is known of the server's speed, it may work on so many times as many requests, and so many more. */
+/** The bound of requests at a server of unknown speed: this multiple of the running requests, and so many more. */
 const UNKNOWN_FACTOR = 1.3
 const UNKNOWN_MORE = 2
-/** The others' usual peak is the number that they stay below for so much of the time. */
+/** The share of time for which live traffic stays below its usual peak. */
 const PEAK_SHARE = 0.84
-/** Until a peak of theirs has passed: a server is made for a peak of so much of its full throughput, and has so many seats. */
+/** The capacity assumed before the first peak: a peak at this share of full throughput, and so many slots. */
 const PEAK_THROUGHPUT = 0.85
 const SLOTS_ASSUMED = 256
-/** However few the others are, lines may make a step so many times as long as an empty one, on half of the seats. */
+/** The multiple of an empty step that lines may always reach, on half of the slots. */
 const STEP_FACTOR = 1.6
 /**
  * The share of the time from which on a server is crowded: live requests alone want more than all slots, and their first
  * tokens wait for slots as it is.
  */
 const CROWDED_SHARE = 0.02
-/** The value of `PEAK_SHARE` where they do. */
+/** The value of `PEAK_SHARE` at a crowded server. */
 const CROWDED_PEAK_SHARE = 0.99
-/** Seats left free for what the others may add, in standard deviations of what they did. */
+/** The slots left free for more live requests, in standard deviations of their changes. */
 const HEADROOM_DEVIATIONS = 4
-/** The same headroom where others wait for seats already. */
+/** The value of `HEADROOM_DEVIATIONS` at a crowded server, where live requests wait for slots already. */
 const CROWDED_HEADROOM_DEVIATIONS = 2
 /** The factor of the headroom where live requests alone nearly fill the server: there, a queue lasts. */
 const NEARLY_FULL_FACTOR = 1.7
 /** The shares of the server that live requests fill between which that factor grows from one. */
 const NEARLY_FULL = [0.5, 0.8] as const
-/** Others are expected to become fewer by no more deviations: a burst looks like chance at first. */
+/** The limit of an expected fall of live traffic, in deviations: a burst looks like chance at first. */
 const FALL_DEVIATIONS_MAX = 0.5
-/** How much of the cache requests may fill before some are preempted, as they grow. */
+/** The share of the cache that requests may fill before some are preempted, as they grow. */
 const CACHE_FULL = 0.95
-/** A line's effect on a step is not told from others' by less than this part of an empty step, at their peak. */
+/** The ignored difference between a line's and a live request's effect, as a part of an empty step at the peak. */
 const STEP_TOLERANCE = 0.1
-/** A line counts for so many of the others' requests at most, and for the inverse at least. */
+/** The most live requests that a line counts for; its inverse is the least. */
 const WEIGHT_MAX = 4
-/** The age of a reading: half of the time between readings, and the time to act on it. */
+/** The age in ms of a reading when lines act on it: half the interval between readings, and the time to react. */
 const STALE_MS = 300
-/** A cache of which less is used does not say how much a request takes. */
+/** The share of the cache in use below which it does not show the size of a request. */
 const CACHE_KNOWN = 0.05
-/** The number of requests at two readings must be this close for what was done between them to tell of it. */
+/** The greatest difference of the requests at two readings that are compared, as a part of their mean. */
 const STEADY = 0.3
-/** How many times as long as at best tokens may take on a server without metrics. */
+/** The longest time of a token on a server without metrics, as a multiple of the fastest. */
 const SLOWER_MAX = 1.8
 /** The part of the lines in flight to which the share shrinks when they take longer. */
 const LOWER_FACTOR = 0.7
-/** A server that has shown metrics and shows none now gets no more lines than it has, for so long. */
+/** The time in ms for which a server that has shown metrics, and shows none now, gets no more lines than it has. */
 const SILENT_MS = 10_000
-/** How much slower the fastest is thought each time, so that a change of the server is noticed. */
+/** The factor by which the fastest time of a token grows at each reading, so that a change of the server is noticed. */
 const FORGETTING = 1.0003
-/** No answer takes longer, or has more tokens for each millisecond. */
+/** The longest time of an answer, and the most tokens per millisecond, that a server can reach. */
 const ANSWER_MS_MAX = 24 * 3_600_000
 const TOKENS_PER_MS_MAX = 20
 
@@ -89,7 +89,7 @@ interface Reading {
   others: number
   ours: number
   at: number
-  /** How old it is when lines act on it. */
+  /** The age of the reading when lines act on it. */
   staleMs: number
 }
 
@@ -100,16 +100,16 @@ export class LiveShare {
   readonly #others = new LiveLevel()
   readonly #changes = new Changes()
   readonly #slots = new Slots()
-  /** Nothing is sent before the first reading. */
+  /** The live share; 0 before the first reading. */
   #share = 0
   #target = 0
   #steppedAt: number | null = null
   #last: Reading | null = null
-  /** How long a request takes. */
+  /** The time in ms that a request takes. */
   #residenceMs = RESIDENCE_MS
   /** The answers to our lines since the last reading. */
   #answers = { ms: 0, tokens: 0 }
-  /** The least that a token of them took, of late. */
+  /** The fastest recent time of a token in those answers. */
   #fastestMs = Number.POSITIVE_INFINITY
   /** The times of a token at the last three readings: one that is wrong is not the fastest. */
   #tokenMs: readonly number[] = []
@@ -118,25 +118,25 @@ export class LiveShare {
     this.#terms = terms
   }
 
-  /** Lines that may be in flight now. */
+  /** The number of lines that may be in flight now. */
   places(now: number): number {
     this.#step(now)
     return Math.max(0, Math.floor(this.#share))
   }
 
-  /** The result of `places` at the last look. */
+  /** The result of the last call of `places`. */
   get current(): number {
     return Math.floor(this.#share)
   }
 
-  /** The part of the server's requests that is left for lines; null while it says nothing. */
+  /** The share of the server's requests that is left for lines; null without a reading. */
   get partForLines(): number | null {
     if (this.#last === null) return null
     const { others } = this.#last
     return others === 0 ? 1 : this.current / (this.current + others)
   }
 
-  /** The server was read; what is not confirmed is obeyed and not learned. `then`: what was in flight at the time of `load`. */
+  /** Applies a reading; an unconfirmed one is not learned. `then`: the lines in flight at the time of `load`. */
   read(
     load: ServerTraffic,
     own: OwnLoad,
@@ -163,7 +163,7 @@ export class LiveShare {
     this.#setShare(own)
   }
 
-  /** The server said nothing: how long tokens of our lines take has to tell. */
+  /** Adjusts the share without a reading, by the time of tokens of our lines. */
   unread(own: OwnLoad, now: number): void {
     this.#step(now)
     const { ms, tokens } = this.#answers
@@ -183,7 +183,7 @@ export class LiveShare {
     this.#setShare(own)
   }
 
-  /** One of our lines was answered; an answer that no server can give says nothing. */
+  /** Records the answer to one of our lines, unless no server could have given it. */
   answered(tookMs: number, tokens: number): void {
     if (tookMs < 0 || tookMs > ANSWER_MS_MAX || tokens > TOKENS_PER_MS_MAX * (tookMs + 1)) return
     this.#residenceMs += 0.05 * (tookMs - this.#residenceMs)
@@ -224,7 +224,7 @@ export class LiveShare {
     this.#line = this.#steps.line
   }
 
-  /** How many lines of all workers together the server may work on. */
+  /** The number of lines of all workers that the server may work on. */
   #most(reading: Reading, workers: number, mean: number): number {
     const { load, ours } = reading
     const { running, waiting, cache } = load
@@ -265,7 +265,7 @@ export class LiveShare {
     return (Math.max(peak, this.#assumedPeak(this.#line)) - mean) / this.#weight(this.#line)
   }
 
-  /** The least that the others' peak is taken for. */
+  /** The lowest value that the peak of live traffic is assumed to have. */
   #assumedPeak({ baseMs, perOtherMs }: StepLine): number {
     if (this.#others.hasPassedPeak)
       return Math.min(((STEP_FACTOR - 1) * baseMs) / perOtherMs, this.#slots.count / 2)
@@ -274,7 +274,7 @@ export class LiveShare {
     return (perMs * baseMs) / (1 - perMs * perOtherMs)
   }
 
-  /** How many of the others' requests a line is like, in what it adds to a step. */
+  /** The number of live requests that lengthen a step as much as one line. */
   #weight({ baseMs, perOtherMs, perLineMs }: StepLine): number {
     const toleranceMs = (STEP_TOLERANCE * baseMs) / Math.max(1, this.#others.quantile(PEAK_SHARE))
     const weight = (perLineMs + toleranceMs) / (perOtherMs + toleranceMs)
@@ -285,7 +285,7 @@ export class LiveShare {
     return this.#others.shareAbove(this.#slots.count) > CROWDED_SHARE
   }
 
-  /** How many requests the server can work on at once, as far as that is known. */
+  /** The number of requests that the server can work on at once, as far as it is known. */
   #full(): number {
     const { cache = null, running = 0 } = this.#last?.load ?? {}
     const byCache =
@@ -308,13 +308,13 @@ function medianOf(values: readonly number[]): number {
   return [...values].sort((a, b) => a - b)[values.length >> 1]!
 }
 
-/** Each makes a token of every request that runs, `running` on average; 0 where that is not known. */
+/** The steps between two readings with `running` requests on average, each with a token of all; 0: unknown. */
 function stepsBetween(last: ServerTraffic, load: ServerTraffic, running: number): number {
   if (load.steps !== null && last.steps !== null) return load.steps - last.steps
   return load.tokens === null || last.tokens === null ? 0 : (load.tokens - last.tokens) / running
 }
 
-/** Lines that run: the same share of all that run as of all requests. */
+/** The number of running lines: their share of running requests is assumed to be their share of all requests. */
 function runningOurs({ load: { running }, others, ours }: Reading): number {
   return ours === 0 ? 0 : (running * ours) / (others + ours)
 }

@@ -4,24 +4,22 @@
 // How many requests of others a model server usually has: quantiles over time, in which what was long ago counts less, and
 // whether a peak of theirs has been seen, after which they were clearly fewer.
 
-/** How finely levels are told apart. */
+/** The number of classes into which each doubling of a level is divided. */
 const CLASSES_PER_DOUBLING = 16
-/** Time at a level counts half after so long: a day, since traffic repeats by days. */
+/** The time after which time at a level counts half: a day, since traffic repeats by days. */
 const LEVEL_HALF_LIFE_MS = 24 * 3_600_000
-/** How long live requests are averaged over. */
+/** The time in ms over which the number of live requests is averaged. */
 const SMOOTHING_MS = 3_000
-/**
- * How many times the root of their number, by which it varies by chance, live requests must be fewer to be clearly fewer.
- */
+/** The fall that shows that a peak has passed, in standard deviations: square roots of the number of requests. */
 const FALLEN_DEVIATIONS = 4
-/** How many times as high as the one before a peak is that counts as a new one. */
+/** The factor by which a peak must exceed the last passed one to count as a new peak. */
 const HIGHER = 1.2
 
 export class LiveLevel {
-  /** The average of late. */
+  /** The recent average. */
   mean = 0
   #peak = 0
-  /** The highest peak after which they were fewer. */
+  /** The highest peak that has passed. */
   #passedPeak = 0
   #isFirst = true
   /** Milliseconds at each level, by class. */
@@ -29,7 +27,7 @@ export class LiveLevel {
   #total = 0
   #scale = 1
 
-  /** Adds that there were so many live requests for so long. */
+  /** Adds a number of live requests that lasted for `ms`. */
   add(others: number, ms: number): void {
     if (this.#isFirst) this.mean = others
     this.#isFirst = false
@@ -51,14 +49,14 @@ export class LiveLevel {
     return this.#passedPeak > 0 && this.#peak <= HIGHER * this.#passedPeak
   }
 
-  /** How much of the time there were more than this, 0 to 1. */
+  /** The share of time, 0 to 1, with more live requests than `level`. */
   shareAbove(level: number): number {
     let time = 0
     for (const [key, ms] of this.#time) if (levelOf(key) > level) time += ms
     return this.#total === 0 ? 0 : time / this.#total
   }
 
-  /** The number that they stayed below for this share of the time, 0 to 1. */
+  /** The number of live requests that was not exceeded for this share of the time, 0 to 1. */
   quantile(share: number): number {
     let left = this.#total * (1 - share)
     for (const key of [...this.#time.keys()].sort((a, b) => b - a)) {
@@ -83,11 +81,11 @@ function levelOf(key: number): number {
 // learned by how far two readings are apart. What falls as often as it rises has twice the mean square of its rises; a number
 // that has just dropped for good is not expected to rise by that.
 
-/** How many readings apart changes are learned; there are about two readings a second. */
+/** The distances, in readings, over which changes are learned; there are about two readings a second. */
 const LAGS = [1, 2, 4, 8, 16]
 /** Readings that are kept. */
 const LAG_MAX = 16
-/** How much of what is known the last change is: bursts are rare, and are not to be forgotten within seconds. */
+/** The weight of the last change in the learned ones: bursts are rare, and are not to be forgotten within seconds. */
 const CHANGE_SHARE = 0.003
 
 interface Change {
@@ -151,30 +149,30 @@ function partOf({ returning, distance }: Change): number {
 // wait. Requests also wait for a moment because long prompts have just come; so a number is believed for longer the
 // more often it is found again. Afterwards it is thought larger, step by step, until it is found again.
 
-/** How long a number is believed, at first and at most, and how many times as long when it is found again. */
+/** The time for which a number is believed, at first and at most, and its factor when the number is found again. */
 const BELIEF_MS_MIN = 10_000
 const BELIEF_MS_MAX = 3_600_000
 const BELIEF_FACTOR = 4
-/** The share by which numbers that are the same may differ. */
+/** The share by which two numbers may differ and count as equal. */
 const ALIKE_SHARE = 0.01
-/** The part of itself by which a number rises at a time that is not believed any more. */
+/** The part by which a number that is no longer believed rises each time. */
 const SLOTS_RISE = 0.05
-/** A server is full when as many run as have run without others waiting, about, of late. */
+/** The share of the proven number of running requests from which on a server with waiting requests is full. */
 const PROVEN_SHARE = 0.9
-/** The most that ran without others waiting counts half after so long. */
+/** The time after which the highest number of requests that ran without waiting ones counts half. */
 const PROVEN_HALF_LIFE_MS = 600_000
 
 export class Slots {
-  /** Infinite while nobody had to wait. */
+  /** The number of slots; infinite until a request has had to wait. */
   count = Number.POSITIVE_INFINITY
   #found = 0
   #beliefMs = BELIEF_MS_MIN
   #believedUntil = 0
-  /** The most that ran while none waited, of late. */
+  /** The highest recent number of requests that ran while none waited. */
   #proven = 0
   #at: number | null = null
 
-  /** Adds that so many requests ran, while others had to wait or had not. */
+  /** Adds the number of running requests, and whether other requests waited. */
   add(running: number, isWaiting: boolean, now: number): void {
     this.#proven *= 2 ** (((this.#at ?? now) - now) / PROVEN_HALF_LIFE_MS)
     this.#at = now
@@ -243,7 +241,7 @@ export class StepModel {
         this.#sums[4 * i + j] = kept * this.#sums[4 * i + j]! + sample[i]! * sample[j]!
   }
 
-  /** Null while too little is known. */
+  /** The fitted line; null until there are enough samples. */
   get line(): StepLine | null {
     const samples = this.#sums[0]!
     if (samples < SAMPLES_MIN || this.#most < RANGE_MIN * this.#least) return null

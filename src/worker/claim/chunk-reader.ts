@@ -125,7 +125,7 @@ function isDamage(error: unknown): boolean {
   return isDamaged(error) || error instanceof InputChanged
 }
 
-/** Lines in the number that the chunk has: its finished ones, and lines that cannot run in place of the others. */
+/** Makes as many lines as the chunk has: its finished ones, and lines that cannot run in place of the others. */
 function unreadableLines(
   { first_line, line_count, lines }: Pick<ChunkRow, 'first_line' | 'line_count' | 'lines'>,
   finished: readonly Pick<Journalled, 'line'>[],

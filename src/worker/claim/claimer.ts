@@ -33,13 +33,13 @@ import { chunkSlots, type Demand, demandOf, type ModelsElsewhere, overtakenWork 
 const URGENT_MS = 10 * 60_000
 const CLAIMS_PER_COMMIT_MAX = 4
 const UNREADABLE_PARK_MS = 30_000
-/** How long a chunk is parked when a store or a limit check failed. */
+/** The time in ms for which a chunk is parked after a store or a limit check has failed. */
 const UNOPENED_PARK_MS = 1_000
-/** How long a chunk waits for another worker that knows its model. */
+/** The wait of a chunk in ms for another worker that knows its model. */
 const ELSEWHERE_MS = 500
 /** Entities of one project with open chunks in this worker. */
 const ENTITIES_MAX = 8
-/** How often a worker with enough lines looks for waiting projects and entities. */
+/** The interval in ms at which a worker with enough lines looks for waiting projects and entities. */
 const OTHERS_MS = 200
 
 export interface ClaimerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
@@ -66,12 +66,12 @@ type Wanted = Required<Pick<ClaimOrder, 'count' | 'exceptProjects' | 'onePerProj
 export class Claimer {
   readonly #options: ClaimerOptions
   readonly #rounds = new Rounds(() => this.#claimUntilFull())
-  /** When the last claim began (Unix ms). */
+  /** The time at which the last claim began (Unix ms). */
   #claimedFrom = 0
   #foundNothing = false
-  /** When to look again for chunks of other projects, by the steady clock. */
+  /** The time of the next search for chunks of other projects, by the steady clock. */
   #othersAt = 0
-  /** When to look again for waiting entities, by the steady clock, and by project the entity that was served last. */
+  /** The time of the next search for waiting entities, by the steady clock, and the last served entity by project. */
   #entitiesAt = 0
   readonly #lastEntity = new Map<string, string>()
   /** Whether to look for chunks of which batch APIs have lines, and for chunks that go before lines which wait here. */
@@ -350,7 +350,7 @@ export class Claimer {
     return await dispatch.admit(run, limitVersion)
   }
 
-  /** Has the lines of a chunk end as errors, since the database rejects a value in it. */
+  /** Ends the lines of a chunk as errors, since the database rejects a value in it. */
   async #reject(claim: ChunkRow, error: StatementRejected): Promise<void> {
     const { store, log } = this.#options
     log.error(

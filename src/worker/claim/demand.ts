@@ -48,7 +48,7 @@ export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: num
 // `overtakenWork`: of one entity, the earliest deadline goes first. A ready chunk that is due before lines that wait here is
 // claimed however many these are, until a lane's low-water mark of lines is due as early.
 
-/** Lines that wait here, and the ready chunks that go before them: those of the same entity and model due `before` then. */
+/** The waiting lines here, and the ready chunks before them: of the same entity and model, due `before` then. */
 export interface OvertakenWork extends Required<EntityWork> {
   /** The run that is due last. */
   last: Run
@@ -92,7 +92,7 @@ const EXTRA_MEMORY_SHARE = 0.5
 /** Further memory, as a share, for results of batch APIs. */
 const RESULTS_MEMORY_SHARE = 0.5
 
-/** Null stands for chunks of several models. */
+/** The model of a slot; null stands for chunks of several models. */
 type SlotModel = string | null
 
 interface ChunkSlots {
@@ -106,7 +106,7 @@ interface ChunkSlots {
   taken: SlotModel[]
   /** Models of which no further chunk is opened. */
   packed: SlotModel[]
-  /** By model, the projects that have chunks of it open. */
+  /** The projects with open chunks of a model, by model. */
   holders: ReadonlyMap<SlotModel, ReadonlySet<string>>
 }
 
@@ -160,7 +160,7 @@ interface ModelsElsewhereOptions extends Pick<Ports, 'store' | 'clock'> {
 
 export class ModelsElsewhere {
   readonly #options: ModelsElsewhereOptions
-  /** By model, when another worker was found to know it, by the steady clock. */
+  /** The time by the steady clock at which another worker was found to know a model, by model. */
   readonly #foundAt = new Map<string, number>()
 
   constructor(options: ModelsElsewhereOptions) {

@@ -22,11 +22,11 @@ import type { Turn } from '../../turn.ts'
 import { ReservationQueue } from './reservation-queue.ts'
 import { isUnsentReserved, type ReservedFunds } from './reserved-funds.ts'
 
-/** How long a chunk of which no line is allowed stays parked, at least; with jitter. It doubles each time. */
+/** The least time in ms for which a chunk without an allowed line stays parked; jittered, doubled each time. */
 const PARK_MS = 1_000
 const PARK_MS_MAX = 60_000
 const PARKED_MAX = 10_000
-/** How long no chunk of a project is claimed after one of its chunks was parked. */
+/** The time in ms without claims of a project's chunks after one of its chunks was parked. */
 const PROJECT_PAUSE_MS = 250
 
 interface LimitGateOptions extends Pick<Ports, 'store' | 'clock'> {
@@ -49,7 +49,7 @@ export class LimitGate {
   readonly #queue: ReservationQueue
   readonly #pausedUntil = new Map<string, number>()
   readonly #checking = new Map<string, Promise<void>>()
-  /** By chunk, how often it was parked in a row; the one that was parked first first. */
+  /** The number of times in a row that a chunk was parked, by chunk, in the order in which they were first parked. */
   readonly #parks = new BoundedMap<string, number>(PARKED_MAX)
 
   constructor(options: LimitGateOptions) {
@@ -225,7 +225,7 @@ export class LimitGate {
     if (isNew) funds.capAsReserved(project_id)
   }
 
-  /** `onChecked` is called once all reservations are known, before any line is sent. */
+  /** Checks limits for lines. `onChecked` is called once all reservations are known, before any line is sent. */
   async #checkLines(
     requests: readonly CheckRequest[],
     seen: LimitsSeen,
@@ -298,7 +298,7 @@ export class LimitGate {
     }
   }
 
-  /** When a run is to be claimed again of which no line has room (Unix ms): ever later. */
+  /** The time of the next claim (Unix ms) of a run without a line that has room under its limits: each time later. */
   parkUntil(run: Run): number {
     const { clock, random } = this.#options
     const now = clock.now()

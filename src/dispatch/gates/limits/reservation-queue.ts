@@ -110,7 +110,7 @@ interface Attempts {
   /** The number of the last attempt that is known to have taken effect, and that of the last one that was made. */
   last: number
   made: number
-  /** What attempts come to that are not known to have taken effect, by number. */
+  /** The outcomes of attempts, by number, that are not known to have taken effect. */
   unclear: Map<number, AttemptOutcome>
 }
 

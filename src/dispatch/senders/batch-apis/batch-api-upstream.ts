@@ -2,7 +2,7 @@
 import type { BatchApi } from '../../../backends/batch-api/batch-api.ts'
 import { type Call, Upstream, type UpstreamOptions } from '../../../servers/upstream.ts'
 
-/** How long it is kept that a batch API refused a batch for its size (ms). */
+/** The time in ms for which a size is remembered at which a batch API refused a batch. */
 const ROOM_MS = 3_600_000
 
 interface BatchApiUpstreamOptions extends UpstreamOptions {
@@ -20,9 +20,9 @@ export class BatchApiUpstream extends Upstream {
   readonly operatorFields = null
   readonly #linesMax: number
   readonly #tokensMax: number
-  /** The projected tokens that a batch may have, as batches that it refused have shown, until then (Unix ms). */
+  /** The projected tokens that a batch may have, learned from refused batches, until a time (Unix ms). */
   readonly #room: { tokens: number; until: number }
-  /** By project: lines that it has, as seen last, and those that are on their way to it. */
+  /** Lines at the batch API by project, as last seen, and lines on their way there. */
   readonly #lines: { open: ReadonlyMap<string, number>; readonly onTheirWay: Map<string, number> }
 
   constructor(options: BatchApiUpstreamOptions) {
@@ -46,7 +46,7 @@ export class BatchApiUpstream extends Upstream {
     return { batch_id, line, sentAt, missedBefore: false, probing: null, inFlight: 0, cohort: null }
   }
 
-  /** How many of these lines one batch may have, by the projected tokens of each: one at least. */
+  /** The number of lines that one batch may have, by the projected tokens of each line; at least one. */
   fitting(tokens: readonly number[], now: number): number {
     const { tokens: learned, until } = this.#room
     const most = now < until ? Math.min(learned, this.#tokensMax) : this.#tokensMax

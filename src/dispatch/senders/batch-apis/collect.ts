@@ -23,7 +23,7 @@ import { endpointOf, remoteId, remoteIdOf } from './creation.ts'
 import { nextMark, recallAt } from './deadline.ts'
 import type { RemoteRows } from './rows.ts'
 
-/** How long a batch that has ended waits when its results cannot be read. */
+/** The wait in ms for an ended batch whose results cannot be read. */
 const UNREADABLE_MS_MIN = 1_000
 const UNREADABLE_MS_MAX = 60_000
 /** The longest wait for room at a batch API that names no time. */
@@ -282,7 +282,7 @@ interface ResultFaults {
   unreadable: number
 }
 
-/** After so many useless lines for each line of the batch, the rest of a file is left unread. */
+/** The number of useless lines, for each line of the batch, after which the rest of a file is left unread. */
 const USELESS_MAX = 1_000
 const USELESS_MIN = 1_000_000
 

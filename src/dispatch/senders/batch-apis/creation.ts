@@ -35,14 +35,14 @@ import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { recallAt, type Until } from './deadline.ts'
 import type { RemoteRows } from './rows.ts'
 
-/** How soon a batch is looked at after it was created. */
+/** The time in ms from a batch's creation to its first poll. */
 const FIRST_LOOK_MS = 250
-/** How often a batch is to be created before its lines are sent again in another, or elsewhere. */
+/** The number of attempts to create a batch before its lines are sent again in another batch, or elsewhere. */
 const CREATIONS_MAX = 3
-/** How long a batch that may have been created is left alone before it is looked for; grows with its age. */
+/** The wait in ms before a search for a batch that may have been created; the wait grows with the age of the batch. */
 const LOOK_AGAIN_MS_MIN = 500
 const LOOK_AGAIN_MS_MAX = 30_000
-/** How long one that may be there, and cannot be listed, is left alone while its lines are paused. */
+/** The wait in ms for a batch that may exist, where batches cannot be listed and its lines are paused. */
 const PAUSED_MS = 2_000
 
 const TWICE = 'a batch API created a batch twice; the second is cancelled'

@@ -26,26 +26,26 @@ const CANCEL_SHARE_MAX = 1 / 6
 const CANCEL_MS_MIN = 2_000
 const CANCEL_MS_MAX = 15 * 60_000
 
-/** When the lines of a remote batch are called back, if servers may answer them (Unix ms). */
+/** The time at which lines of a remote batch are called back, if servers may answer them (Unix ms). */
 export function recallAt({ created, expires_at }: Window): number {
   const windowMs = expires_at - created
   const keptMs = Math.max(windowMs * RECALL_SHARE, Math.min(RECALL_MS_MIN, windowMs * RECALL_SHARE_MAX))
   return Math.round(expires_at - keptMs)
 }
 
-/** When a remote batch is cancelled even if no server may answer its lines (Unix ms). */
+/** The time at which a remote batch is cancelled even if no server may answer its lines (Unix ms). */
 export function lastCallAt(window: Window): number {
   return Math.round(window.expires_at - cancelMs(window))
 }
 
-/** How long a batch may take to be cancelled there, and its results to be read, before it is given up (ms). */
+/** The time in ms for the cancellation of a remote batch and the reading of its results, before it is given up. */
 export function cancelMs({ created, expires_at }: Window): number {
   const windowMs = expires_at - created
   const leastMs = Math.min(CANCEL_MS_MIN, windowMs * CANCEL_SHARE_MAX)
   return Math.min(CANCEL_MS_MAX, Math.max(leastMs, windowMs * CANCEL_SHARE))
 }
 
-/** When a remote batch is given up, whatever is known of it (Unix ms). */
+/** The time at which a remote batch is given up, whatever is known of it (Unix ms). */
 export function deadlineOf({ cancelled_at }: Pick<RemoteBatchRow, 'cancelled_at'>, window: Window): number {
   return Math.min(
     window.expires_at,

@@ -18,15 +18,15 @@ import { type CreationEnd, Creations, type CreationsOptions, remoteIdOf } from '
 import { nextMark, recallAt } from './deadline.ts'
 import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
 
-/** How long a run is parked at most before it is looked at for its own sake. */
+/** The longest time in ms for which a run is parked before it is claimed again. */
 const PARK_MS = 3_600_000
-/** How long a run waits after a store failed. */
+/** The wait of a run in ms after a store has failed. */
 const FAILED_MS = 1_000
 /** The most batches made of a chunk to find rejected lines: enough for some eight of 1,000 lines where none is named. */
 const BATCHES_MAX = 150
-/** How many lines a batch API is offered alone, before it counts as refusing whatever it is offered. */
+/** The number of lines that are offered to a batch API one by one, before it counts as refusing all lines. */
 const PROBES = 3
-/** The number of batches which shows the same when all of them have failed there for unnamed lines. */
+/** The number of batches whose failure for unnamed lines shows that the batch API refuses all lines. */
 const REFUSED_LATER_MAX = 12
 /** The status of a batch that was never created, since its batch API blames lines of it. */
 const REFUSED = 'refused'
@@ -52,7 +52,7 @@ export class RemoteExecutor {
   readonly #options: ExecutorOptions
   readonly #creations: Creations
   readonly #collector: Collector
-  /** When an open run has to be looked at again (Unix ms). */
+  /** The time of the next claim of an open run (Unix ms). */
   readonly #lookAt = new WeakMap<Run, number>()
   /** The parts of runs by position, which are handed over one by one, since some line of them was rejected. */
   readonly #parts = new WeakMap<Run, Map<number, number>>()
@@ -198,7 +198,7 @@ export class RemoteExecutor {
     else this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
   }
 
-  /** Has a batch created, or finds it; returns whether it is there. `call`: of lines that were just handed over; ended here. */
+  /** Creates or finds a batch at the batch API; returns whether it exists. `call`: that of new lines, ended here. */
   async #pursue(
     run: Run,
     row: RemoteBatchRow,
@@ -343,7 +343,7 @@ export class RemoteExecutor {
     return false
   }
 
-  /** Has lines wait of which none is to blame: the batch API is unavailable to this service. */
+  /** Makes lines wait without blame, since the batch API is unavailable to this service. */
   #refuses(
     run: Run,
     row: RemoteBatchRow,
@@ -379,7 +379,7 @@ export class RemoteExecutor {
       parts.set(position, i < positions.length / 2 ? first : first + 1)
   }
 
-  /** When the run is to be claimed again for what is not known yet of its batches (Unix ms). */
+  /** The time of the run's next claim, when more may be known of its remote batches (Unix ms). */
   lookAt(run: Run): number {
     const now = this.#options.clock.now()
     const at = Math.min(this.#lookAt.get(run) ?? Number.POSITIVE_INFINITY, now + PARK_MS)

@@ -29,33 +29,33 @@ import { wantedBatch } from './creation.ts'
 import { cancelMs, deadlineOf, isOnTime, lastCallAt, nextMark, recallAt } from './deadline.ts'
 import type { RemoteRows } from './rows.ts'
 
-/** How often it is asked whether any is due. */
+/** The interval in ms at which the worker looks for batches to poll. */
 const LOOK_MS = 100
 /** The same interval in a worker without a batch API. */
 const IDLE_LOOK_MS = 1_000
 /** Batches that are looked at concurrently. */
 const AT_ONCE = 16
-/** How long a batch may be due before it is decided about without a look: calls about others do not end. */
+/** The time in ms after which an overdue poll is skipped, as when calls about other batches hang. */
 const OVERDUE_MS = 1_000
-/** The oldest batch there is looked at after a share of the time since it became that; those that wait, of their age. */
+/** The share of time between polls: for the oldest batch, of its time as the oldest; for others, of their age. */
 const FIRST_SHARE = 0.05
 const FIRST_POLL_MS_MIN = 100
 const WAITING_SHARE = 0.2
 const POLL_MS_MIN = 200
 const POLL_MS_MAX = 60_000
-/** How long a batch is left alone when its batch API was looked at too often. */
+/** The time in ms without polls of a batch after its batch API has throttled a poll. */
 const THROTTLED_MS = 15_000
 /** The same time for a batch that is being cancelled, as a share of the time that it has. */
 const THROTTLED_SHARE = 0.25
-/** How long it is tried to cancel a batch that was given up, or to delete files. */
+/** The time in ms for attempts to cancel a batch that was given up, or to delete files. */
 const TIDY_MS = 24 * 3_600_000
 const UNTIDIED_MS_MIN = 300
 const UNTIDIED_MS_MAX = 15 * 60_000
-/** A batch that was given up answers lines for nothing until it is cancelled. */
+/** The share of the time since the first failure between attempts to cancel an abandoned batch. */
 const ABANDONED_SHARE = 0.1
-/** How long other workers leave a batch alone that is not open. */
+/** The time in ms for which other workers do not poll a batch that is not open. */
 const OTHERS_MS = 30_000
-/** When a batch that has ended is looked at for its own sake. */
+/** The time in ms from the end of a batch to its own next poll. */
 const ENDED_LOOK_MS = 30_000
 
 const DONE = { state: 'done', poll_at: null } as const
@@ -69,9 +69,9 @@ interface PollerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
 export class Poller {
   readonly #options: PollerOptions
   readonly #abort = new AbortController()
-  /** By upstream and duty: a batch API that does not answer delays the looks at no other one, and no cancellation. */
+  /** Polls under way by upstream and duty: a silent batch API delays neither polls of others nor cancellations. */
   readonly #polling = new Map<string, Promise<void>>()
-  /** By model and upstream: the oldest batch there, and since when this worker knows it as that (Unix ms). */
+  /** The oldest batch by model and upstream, and the time since which this worker knows it as the oldest (Unix ms). */
   readonly #firsts = new Map<string, { id: string; since: number }>()
   #lookAt = 0
 
@@ -169,7 +169,7 @@ export class Poller {
       if (this.#firsts.get(key)?.id !== id) this.#firsts.set(key, { id, since: now })
   }
 
-  /** When to look again at a batch that nothing changes about (ms from now). */
+  /** The wait in ms before the next poll of an unchanged batch. */
   #nextIn(row: RemoteBatchRow): number {
     if (row.state !== 'open') return OTHERS_MS
     return Math.max(this.#pollMs(row), this.#options.rows.upstreamOf(row)?.api.pollMsMin ?? 0)
@@ -316,7 +316,7 @@ export class Poller {
     return now >= lastCallAt(batch) || rows.mayReplace(row)
   }
 
-  /** Has it cancelled: from here on it has as long as that may take, whether it can be cancelled or not. */
+  /** Cancels the batch there. From then on its deadline is that of a cancellation, whether that is possible or not. */
   async #recall(row: RemoteBatchRow, isStopped: boolean): Promise<void> {
     const { clock, log } = this.#options
     const now = clock.now()

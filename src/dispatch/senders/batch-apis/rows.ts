@@ -26,7 +26,7 @@ import type { Lane } from '../lane.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 import { cancelMs, recallAt, type Until, untilDeadline, type Window } from './deadline.ts'
 
-/** How often writing a row is tried before its chunk is left to the worker that claims it next. */
+/** The number of attempts to write a row before its chunk is left to the worker that claims it next. */
 const WRITES_MAX = 5
 
 export interface RemoteRowsOptions extends Pick<Ports, 'store' | 'clock'> {
@@ -63,7 +63,7 @@ export class RemoteRows {
     return false
   }
 
-  /** How many lines batch APIs have, so that those with fewer get more, and projects with fewer go first. */
+  /** Records the lines at batch APIs: batch APIs with fewer lines get more, and projects with fewer go first. */
   sawOpen(open: readonly OpenAtBatchApi[]): void {
     for (const { model, upstreams } of this.#options.lanes.values())
       for (const one of upstreams)
