@@ -145,7 +145,7 @@ async function checkBatchApis({ models }: Config): Promise<OutsideChecks['batch_
 
 /** Checks that the metrics of each server with live traffic can be read; the results tell how to fix it. */
 async function checkLiveMetrics({ models }: Config): Promise<OutsideChecks['live_metrics']> {
-  const upstreams = models.flatMap((model) => model.upstreams.filter((one) => one.type === 'openai'))
+  const upstreams = models.flatMap((model) => model.upstreams.filter((one) => isOfKind(one, 'server')))
   return await Promise.all(
     upstreams.flatMap((one) =>
       one.base_url === null || !one.live?.metrics_url

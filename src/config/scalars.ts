@@ -1,7 +1,7 @@
 // Declares the kinds of single values: durations, sizes, prices, choices, opening hours, addresses of stores.
 import { Type } from 'typebox'
 import { keyProblem } from '../domain/credentials.ts'
-import { durationMs, durationText } from '../domain/days.ts'
+import { DURATION_UNITS, durationMs, durationText } from '../domain/days.ts'
 import { type EndpointPath, isEndpointPath } from '../domain/endpoint.ts'
 import { type HoursWindow, isTimeZone } from '../domain/hours.ts'
 import { picosPerToken } from '../domain/money.ts'
@@ -92,7 +92,7 @@ export const pricePicos: Shape<number> = scalar(
   },
 )
 
-const DURATION = Type.String({ pattern: '^\\d+(ms|s|m|h|d)$' })
+const DURATION = Type.String({ pattern: `^\\d+(${DURATION_UNITS})$` })
 
 /** Declares a duration, converted to milliseconds. */
 export function duration(minMs: number): Shape<number> {

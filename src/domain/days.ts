@@ -38,6 +38,9 @@ const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 type Unit = keyof typeof UNIT_MS
 
+/** The units in a regular expression. */
+export const DURATION_UNITS = Object.keys(UNIT_MS).join('|')
+
 /** The duration in ms; null when `text` is no duration or exceeds the largest exact number. */
 export function durationMs(text: string): number | null {
   const match = /^(\d+)([a-z]+)$/.exec(text)

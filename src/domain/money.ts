@@ -41,10 +41,12 @@ export const COMPLETION_PARTS = ['reasoning_tokens'] as const
 export const TOKEN_PARTS = [...PROMPT_PARTS, ...COMPLETION_PARTS] as const
 const TOKEN_COUNTS = ['prompt_tokens', 'completion_tokens', 'total_tokens', ...TOKEN_PARTS] as const
 
-/** Token counts of the parts of a usage; absent: none. */
-export type TokenParts = Partial<Record<(typeof TOKEN_PARTS)[number], number | undefined>>
+/** Token counts of all parts of a usage. */
+export type TokenParts = Record<(typeof TOKEN_PARTS)[number], number>
+/** The counts of the parts that have any; absent: none. */
+type SomeParts = { [Part in keyof TokenParts]?: number | undefined }
 
-export interface TokenUsage extends TokenParts {
+export interface TokenUsage extends SomeParts {
   prompt_tokens: number
   completion_tokens: number
   total_tokens: number
@@ -53,17 +55,17 @@ export interface TokenUsage extends TokenParts {
 /** The given parts, each limited to the tokens that it is a part of. */
 export function partsWithin(
   { prompt_tokens, completion_tokens }: Pick<TokenUsage, 'prompt_tokens' | 'completion_tokens'>,
-  { cached_tokens = 0, cache_write_tokens = 0, cache_write_1h_tokens = 0, reasoning_tokens = 0 }: TokenParts,
-): TokenParts {
+  { cached_tokens = 0, cache_write_tokens = 0, cache_write_1h_tokens = 0, reasoning_tokens = 0 }: SomeParts,
+): SomeParts {
   const written = Math.min(cache_write_tokens, prompt_tokens)
-  // A token is either read or written; a write costs more.
-  const cached = Math.min(cached_tokens, prompt_tokens - written)
-  return {
-    ...(cached > 0 && { cached_tokens: cached }),
-    ...(written > 0 && { cache_write_tokens: written }),
-    ...(cache_write_1h_tokens > 0 && { cache_write_1h_tokens: Math.min(cache_write_1h_tokens, written) }),
-    ...(reasoning_tokens > 0 && { reasoning_tokens: Math.min(reasoning_tokens, completion_tokens) }),
+  const within: TokenParts = {
+    // A token is either read or written; a write costs more.
+    cached_tokens: Math.min(cached_tokens, prompt_tokens - written),
+    cache_write_tokens: written,
+    cache_write_1h_tokens: Math.min(cache_write_1h_tokens, written),
+    reasoning_tokens: Math.min(reasoning_tokens, completion_tokens),
   }
+  return Object.fromEntries(Object.entries(within).filter(([, tokens]) => tokens > 0))
 }
 
 export const NO_TOKENS: TokenUsage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
@@ -119,7 +121,7 @@ export function isDearer(one: Price, other: Price): boolean {
   })
 }
 
-const NO_PARTS: TokenParts = {}
+const NO_PARTS: SomeParts = {}
 
 /** The cost of one line in nano-dollars, limited to the largest exact number. `parts`: tokens with their own rates. */
 export function costNanos(
@@ -140,15 +142,24 @@ export function costNanos(
     completion_tokens * output_picos
   // The exact sum is fast, and every line needs it; larger amounts are computed in parts.
   if (Number.isSafeInteger(picos)) return Math.floor((picos + PICOS_PER_NANO / 2) / PICOS_PER_NANO)
-  const amounts = [
-    [plain_tokens, input_picos],
-    [cached_tokens, cached_input_picos],
-    [cache_write_tokens - cache_write_1h_tokens, cache_write_picos],
-    [cache_write_1h_tokens, cache_write_1h_picos],
-    [completion_tokens, output_picos],
-  ] as const
+  const amounts = Object.values(meteredTokens({ prompt_tokens, completion_tokens, ...parts }, rates))
   const exact = amounts.reduce((sum, [tokens, rate]) => sum + BigInt(tokens) * BigInt(rate), 0n)
   return Math.min(Number((exact + 500n) / 1000n), Number.MAX_SAFE_INTEGER)
+}
+
+/** The tokens of each meter and their rate, each token in one meter. */
+export function meteredTokens(usage: Omit<TokenUsage, 'total_tokens'>, rates: Rates) {
+  const { prompt_tokens, completion_tokens } = usage
+  const { cached_tokens = 0, cache_write_tokens = 0, cache_write_1h_tokens = 0 } = usage
+  const { input_picos, output_picos, cached_input_picos = input_picos } = rates
+  const { cache_write_picos = input_picos, cache_write_1h_picos = cache_write_picos } = rates
+  return {
+    'Input tokens': [prompt_tokens - cached_tokens - cache_write_tokens, input_picos],
+    'Cached input tokens': [cached_tokens, cached_input_picos],
+    'Cache write tokens': [cache_write_tokens - cache_write_1h_tokens, cache_write_picos],
+    'Cache write tokens (1 h)': [cache_write_1h_tokens, cache_write_1h_picos],
+    'Output tokens': [completion_tokens, output_picos],
+  } as const
 }
 
 /** Nano-dollars as the USD number in the API. The nearest double prints as the exact decimal below 10^6 USD. */
@@ -178,14 +189,11 @@ export function nanosFromUsd(amount: number): number {
 
 // The amounts that limits count: money, tokens and lines, all whole numbers.
 
-export interface Spend {
-  cost_nanos: number
-  tokens: number
-  /** The number of lines that are sent, however often, or share a sent line's answer. */
-  requests: number
-}
+/** The amounts; requests: the number of lines that are sent, however often, or share a sent line's answer. */
+export const AMOUNTS = ['cost_nanos', 'tokens', 'requests'] as const
+export type Spend = Record<(typeof AMOUNTS)[number], number>
 
-export const NO_SPEND: Readonly<Spend> = Object.freeze({ cost_nanos: 0, tokens: 0, requests: 0 })
+export const NO_SPEND: Readonly<Spend> = Object.freeze(recordOf(AMOUNTS, () => 0))
 
 export function plus(a: Spend, b: Spend): Spend {
   const sum = { ...a }
@@ -195,9 +203,7 @@ export function plus(a: Spend, b: Spend): Spend {
 
 /** Adds in place, for sums over many lines. */
 export function addInPlace(sum: Spend, by: Spend): void {
-  sum.cost_nanos = sumOf(sum.cost_nanos, by.cost_nanos)
-  sum.tokens = sumOf(sum.tokens, by.tokens)
-  sum.requests = sumOf(sum.requests, by.requests)
+  for (const name of AMOUNTS) sum[name] = sumOf(sum[name], by[name])
 }
 
 /** The negative amounts, to be added where spend is removed. */
@@ -214,8 +220,8 @@ export function minus(a: Spend, b: Spend): Spend {
   }
 }
 
-export function isZero({ cost_nanos, tokens, requests }: Spend): boolean {
-  return cost_nanos === 0 && tokens === 0 && requests === 0
+export function isZero(spend: Spend): boolean {
+  return AMOUNTS.every((name) => spend[name] === 0)
 }
 
 /** The amount that limits on a metric count: nano-dollars, tokens or lines. */

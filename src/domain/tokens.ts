@@ -13,14 +13,12 @@ const MARGIN = 1.1
 const BYTES_PER_TOKEN_MIN = 0.25
 const BYTES_PER_TOKEN_MAX = 16
 
-/** Sums that servers of one model reported: prompts by their bytes as written in the input, and their tokens. */
-export interface PromptStatistics {
-  bytes: number
-  tokens: number
-  /** The bytes of prompts longer than LONG_PROMPT_BYTES. */
-  long_bytes: number
-  long_tokens: number
-}
+/**
+ * Sums that servers of one model reported: prompts by their bytes as written in the input, and their tokens; also of
+ * prompts longer than LONG_PROMPT_BYTES alone.
+ */
+export const PROMPT_SUMS = ['bytes', 'tokens', 'long_bytes', 'long_tokens'] as const
+export type PromptStatistics = Record<(typeof PROMPT_SUMS)[number], number>
 
 /** The limit of tokens that a template adds to a prompt; every other token has at least one byte. */
 const TEMPLATE_TOKENS = 256

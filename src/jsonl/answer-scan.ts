@@ -7,7 +7,7 @@ import {
   type EndpointPath,
   endpointOf,
 } from '../domain/endpoint.ts'
-import { partsWithin, type TokenUsage } from '../domain/money.ts'
+import { partsWithin, type TokenParts, type TokenUsage } from '../domain/money.ts'
 import { type JsonKind, JsonScanner, Names, type Span, setSpan } from './json-scan.ts'
 
 export interface Answer {
@@ -512,8 +512,11 @@ export class AnswerScanner {
     const total_tokens = Math.max(total, prompt_tokens + completion_tokens)
     const counts = { prompt_tokens, completion_tokens, total_tokens }
     if (cache + reasoning === 0) return counts
-    const parts = { cached_tokens: cached, cache_write_tokens, cache_write_1h_tokens: written_1h }
-    return { ...counts, ...partsWithin(counts, { ...parts, reasoning_tokens: reasoning }) }
+    const parts: TokenParts = {
+      ...{ cached_tokens: cached, cache_write_tokens, cache_write_1h_tokens: written_1h },
+      reasoning_tokens: reasoning,
+    }
+    return { ...counts, ...partsWithin(counts, parts) }
   }
 
   /** Whether the reported counts are those of `usage`. */

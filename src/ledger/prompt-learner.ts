@@ -1,13 +1,12 @@
 // Learns the bytes of prompt per token of each model from the usage that servers report. Every few seconds the sums are
 // added to those of other workers, and this worker projects by the totals. Commits are asynchronous: a crash loses some
 // seconds of the sums.
+import { recordOf } from '../domain/json-record.ts'
 import type { Model } from '../domain/model.ts'
-import { LONG_PROMPT_BYTES, learnedTokens, type PromptStatistics } from '../domain/tokens.ts'
+import { LONG_PROMPT_BYTES, learnedTokens, PROMPT_SUMS, type PromptStatistics } from '../domain/tokens.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import type { Store } from '../store/store.ts'
 import { addPromptStatistics, readPromptStatistics } from '../store/usage.ts'
-
-const SUMS = ['bytes', 'tokens', 'long_bytes', 'long_tokens'] as const
 
 export class PromptLearner {
   readonly #store: Store
@@ -26,7 +25,7 @@ export class PromptLearner {
     if (tokens === null) return
     let sums = this.#seen.get(model)
     if (!sums) {
-      sums = { bytes: 0, tokens: 0, long_bytes: 0, long_tokens: 0 }
+      sums = recordOf(PROMPT_SUMS, () => 0)
       this.#seen.set(model, sums)
     }
     sums.bytes += prompt_bytes
@@ -46,7 +45,7 @@ export class PromptLearner {
       // Shared the next time. If the write took effect all the same they count twice, which changes no rate by much.
       for (const [model, sums] of seen) {
         const since = this.#seen.get(model)
-        if (since) for (const name of SUMS) sums[name] += since[name]
+        if (since) for (const name of PROMPT_SUMS) sums[name] += since[name]
         this.#seen.set(model, sums)
       }
       throw error

@@ -5,7 +5,8 @@ import { BoundedMap } from '../domain/bounded-map.ts'
 import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
 import { LINE_DIGITS } from '../domain/ids.ts'
-import { TOKEN_PARTS, type TokenUsage } from '../domain/money.ts'
+import { recordOf } from '../domain/json-record.ts'
+import { COMPLETION_PARTS, PROMPT_PARTS, TOKEN_PARTS, type TokenUsage } from '../domain/money.ts'
 import type { CostPlace } from '../jsonl/answer-scan.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import type { ByteWriter } from './byte-writer.ts'
@@ -108,10 +109,12 @@ function writeCost(
     writeCount(out, input, usage.prompt_tokens)
     if (output !== null) writeCount(out, output, usage.completion_tokens)
     writeCount(out, 'total_tokens', usage.total_tokens)
-    const { cached_tokens, cache_write_tokens, reasoning_tokens } = usage
-    if ((cached_tokens ?? cache_write_tokens ?? 0) > 0)
-      out.ascii(`"${input}_details":${JSON.stringify({ cached_tokens, cache_write_tokens })},`)
-    if (reasoning_tokens) out.ascii(`"${output}_details":${JSON.stringify({ reasoning_tokens })},`)
+    for (const [name, parts] of [
+      [input, PROMPT_PARTS],
+      [output, COMPLETION_PARTS],
+    ] as const)
+      if (parts.some((part) => usage[part]))
+        out.ascii(`"${name}_details":${JSON.stringify(recordOf(parts, (part) => usage[part]))},`)
   }
   if (kind !== 'cost') out.ascii('"cost_usd":')
   out.usd(cost_nanos)

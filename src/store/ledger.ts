@@ -2,7 +2,7 @@
 // the sums that reconciliation compares.
 import { sql } from 'kysely'
 import { recordOf } from '../domain/json-record.ts'
-import type { Spend } from '../domain/money.ts'
+import { AMOUNTS, type Spend } from '../domain/money.ts'
 import { pagesOf } from './page.ts'
 import { addRows, deleteRows, exactPlus, exactSum, selectRows, slices, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow, ProjectedSpendRow, ReservationRow } from './schema.ts'
@@ -12,8 +12,6 @@ import type { Reader, Writer } from './store.ts'
 // shrinks as lines settle and is released when the chunk is sealed, parked or requeued: none outlives its lease.
 
 type ChunkKey = Pick<ChunkRow, 'batch_id' | 'idx'>
-
-const AMOUNTS = ['cost_nanos', 'tokens', 'requests'] as const
 
 /** Adds to reservations, each key once in `rows`. A negative amount releases lines that will not be sent. */
 export async function addReservations(tx: Writer, rows: readonly ReservationRow[]): Promise<void> {
@@ -59,24 +57,19 @@ export async function insertProjectedSpend(tx: Writer, rows: readonly ProjectedS
 function insertProjections(rows: readonly ProjectedSpendRow[]) {
   const { batch_id, project_id, key_id } = rows[0]!
   // The numbers are literals between the bound names of two rows.
-  const parts = rows.flatMap(({ cost_nanos, tokens, requests }) => [
-    ', ',
-    `, ${cost_nanos}, ${tokens}, ${requests}), (`,
-  ])
+  const parts = rows.flatMap((row) => [', ', `, ${AMOUNTS.map((name) => row[name]).join(', ')}), (`])
   const last = parts.pop()?.replace(/, \($/, '') ?? ''
   const texts = ['(', ...parts, last]
   const values = sql(
     Object.assign(texts, { raw: texts }),
     ...rows.flatMap(({ entity, model }) => [entity, model]),
   )
-  return sql`INSERT INTO batch_projected_spend (batch_id, project_id, key_id, entity, model, cost_nanos, tokens, requests)
-    SELECT CAST(${batch_id} AS text), CAST(${project_id} AS text), CAST(${key_id} AS text), column1, column2, column3,
-      column4, column5
+  const sums = AMOUNTS.map((name) => `${name} = batch_projected_spend.${name} + excluded.${name}`)
+  return sql`INSERT INTO batch_projected_spend (batch_id, project_id, key_id, entity, model, ${sql.raw(AMOUNTS.join())})
+    SELECT CAST(${batch_id} AS text), CAST(${project_id} AS text), CAST(${key_id} AS text), column1, column2,
+      ${sql.raw(AMOUNTS.map((_, i) => `column${i + 3}`).join())}
     FROM (VALUES ${values}) AS given WHERE true
-    ON CONFLICT (batch_id, entity, model) DO UPDATE SET
-      cost_nanos = batch_projected_spend.cost_nanos + excluded.cost_nanos,
-      tokens = batch_projected_spend.tokens + excluded.tokens,
-      requests = batch_projected_spend.requests + excluded.requests`
+    ON CONFLICT (batch_id, entity, model) DO UPDATE SET ${sql.raw(sums.join())}`
 }
 
 type ProjectedKey = Pick<ProjectedSpendRow, 'entity' | 'model'>

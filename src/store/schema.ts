@@ -3,13 +3,15 @@
 // table is listed after the tables that it refers to.
 import type { Generated, Insertable, Selectable } from 'kysely'
 import type { CompatMode } from '../domain/api-key.ts'
-import type { BatchStatus, DedupeMode, RemoteBatchState } from '../domain/batch.ts'
+import { type BatchStatus, type DedupeMode, OPEN_STATUSES, type RemoteBatchState } from '../domain/batch.ts'
 import type { BatchEndpoint } from '../domain/endpoint.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus, UploadStatus } from '../domain/file.ts'
 import { recordOf } from '../domain/json-record.ts'
 import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
 import { BATCH_SUMS, DAY_SUMS, LINE_SUMS } from '../domain/line-sums.ts'
+import { AMOUNTS } from '../domain/money.ts'
+import { PROMPT_SUMS } from '../domain/tokens.ts'
 import type { DeliveryStatus } from '../wire/event.ts'
 
 // The traits of a column.
@@ -488,9 +490,7 @@ export const TABLES = {
     day: whole().key(),
     key_id: text().key(),
     model: text().key(),
-    cost_nanos: whole(),
-    tokens: whole(),
-    requests: whole(),
+    ...recordOf(AMOUNTS, whole),
   },
   /** Ledger entries, one per commit, chunk, entity and day; never changed. */
   ledger_entries: {
@@ -514,9 +514,7 @@ export const TABLES = {
     model: text().key(),
     project_id: text(),
     key_id: text(),
-    cost_nanos: whole(),
-    tokens: whole(),
-    requests: whole(),
+    ...recordOf(AMOUNTS, whole),
   },
   /** Projected spend of open batches by model: of all lines, with an empty `entity`, and of each named entity. */
   batch_projected_spend: {
@@ -525,9 +523,7 @@ export const TABLES = {
     model: text().key(),
     project_id: text(),
     key_id: text(),
-    cost_nanos: whole(),
-    tokens: whole(),
-    requests: whole(),
+    ...recordOf(AMOUNTS, whole),
   },
   /** Crossed thresholds, once per window and spender. */
   limit_crossings: {
@@ -541,10 +537,7 @@ export const TABLES = {
   /** Sums of prompts by server reports: their bytes in the input and their tokens, also of long prompts alone. */
   prompt_statistics: {
     model: text().key(),
-    bytes: whole(),
-    tokens: whole(),
-    long_bytes: whole(),
-    long_tokens: whole(),
+    ...recordOf(PROMPT_SUMS, whole),
   },
   events: {
     id: text().key(),
@@ -728,7 +721,7 @@ export type ConsoleSessionRow = Selectable<Schema['console_sessions']>
 export type BatchStatisticsRow = Selectable<Schema['batch_statistics']>
 
 export const MESSAGE_BATCHES = `endpoint = '/v1/messages' AND deleted_at IS NULL`
-const OPEN = `status IN ('validating', 'queued', 'in_progress', 'cancelling')`
+const OPEN = `status IN (${OPEN_STATUSES.map((status) => `'${status}'`).join(', ')})`
 
 /** The indexes. Partial ones keep frequent claims fast, however many rows are finished. */
 export const INDEXES: Readonly<Record<string, Index>> = {

@@ -2,10 +2,11 @@
 // each batch, and sizes of the prompts of each model.
 import { type RawBuilder, sql } from 'kysely'
 import { dayOf } from '../domain/days.ts'
+import { recordOf } from '../domain/json-record.ts'
 import type { Period } from '../domain/limit.ts'
 import { DAY_SUMS, type SumOf } from '../domain/line-sums.ts'
-import { sumOf } from '../domain/money.ts'
-import type { PromptStatistics } from '../domain/tokens.ts'
+import { AMOUNTS, sumOf } from '../domain/money.ts'
+import { PROMPT_SUMS, type PromptStatistics } from '../domain/tokens.ts'
 import type { EntitySpend, KeySpend } from './ledger.ts'
 import { pagesOf } from './page.ts'
 import { adding, addRows, exactSum, putRows, selectRows, slices, updateRows } from './rows.ts'
@@ -24,7 +25,7 @@ export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promis
 export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[]): Promise<Set<string>> {
   if (rows.length === 0) return new Set()
   const added = await sql<{ project_id: string; limit_version: number | null }>`
-    ${adding('project_days', rows, ['cost_nanos', 'tokens', 'requests'])}
+    ${adding('project_days', rows, AMOUNTS)}
     RETURNING project_id, (SELECT version FROM limit_versions
       WHERE limit_versions.project_id = project_days.project_id) AS limit_version`.execute(tx)
   return new Set(added.rows.filter((row) => row.limit_version !== null).map((row) => row.project_id))
@@ -237,14 +238,9 @@ export async function addPromptStatistics(
 ): Promise<void> {
   const rows = [...seen].sort(([a], [b]) => (a < b ? -1 : 1)).map(([model, sums]) => ({ model, ...sums }))
   for (const row of rows) {
-    await addRows(tx, 'prompt_statistics', [row], ['bytes', 'tokens', 'long_bytes', 'long_tokens'])
+    await addRows(tx, 'prompt_statistics', [row], PROMPT_SUMS)
     await updateRows(tx, 'prompt_statistics', { model: row.model })
-      .set({
-        bytes: sql<number>`bytes / 2`,
-        tokens: sql<number>`tokens / 2`,
-        long_bytes: sql<number>`long_bytes / 2`,
-        long_tokens: sql<number>`long_tokens / 2`,
-      })
+      .set(recordOf(PROMPT_SUMS, (name) => sql<number>`${sql.ref(name)} / 2`))
       .where('tokens', '>', TOKENS_MAX)
       .execute()
   }

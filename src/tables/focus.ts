@@ -6,7 +6,7 @@
 import { DAY_MS } from '../domain/days.ts'
 import { windowAt } from '../domain/limit.ts'
 import type { SumOf } from '../domain/line-sums.ts'
-import type { Rates } from '../domain/money.ts'
+import { meteredTokens, type Rates } from '../domain/money.ts'
 import { cellOf, decimalColumn, timeColumn } from './parquet-columns.ts'
 import { type Cell, type Column, cellJson } from './table.ts'
 
@@ -102,7 +102,9 @@ export function focusRows(usage: DayUsage, rates: Rates): Cell[][] {
 }
 
 function chargesOf(usage: DayUsage, rates: Rates): Charge[] {
-  const metered = metersOf(usage, rates).filter(({ quantity }) => quantity > 0)
+  const metered = Object.entries(meteredTokens(usage, rates))
+    .map(([meter, [quantity, picos]]) => ({ meter, unit: 'Tokens', quantity, picos }))
+    .filter(({ quantity }) => quantity > 0)
   const total = BigInt(usage.cost_nanos)
   // A cost needs at least one meter.
   if (metered.length === 0 && total > 0n)
@@ -121,24 +123,4 @@ function chargesOf(usage: DayUsage, rates: Rates): Charge[] {
   const most = weights.reduce((best, weight, i) => (weight > (weights[best] ?? 0n) ? i : best), 0)
   if (charges[most]) charges[most].cost += left
   return charges
-}
-
-/** The meters of a day's usage, each token in one of them. Picos: the price of a token, as in costNanos. */
-function metersOf(usage: DayUsage, rates: Rates) {
-  const { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, cache_write_1h_tokens } = usage
-  const { input_picos, output_picos, cached_input_picos = input_picos } = rates
-  const { cache_write_picos = input_picos, cache_write_1h_picos = cache_write_picos } = rates
-  const meters = [
-    ['Input tokens', prompt_tokens - cached_tokens - cache_write_tokens, input_picos],
-    ['Cached input tokens', cached_tokens, cached_input_picos],
-    ['Cache write tokens', cache_write_tokens - cache_write_1h_tokens, cache_write_picos],
-    ['Cache write tokens (1 h)', cache_write_1h_tokens, cache_write_1h_picos],
-    ['Output tokens', completion_tokens, output_picos],
-  ] as const
-  return meters.map(([meter, quantity, picos]) => ({
-    meter: meter as string,
-    unit: 'Tokens',
-    quantity,
-    picos,
-  }))
 }

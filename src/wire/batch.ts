@@ -1,6 +1,7 @@
 // Describes a batch as the API shows it, and the request that creates one.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES, REASK_MODES, REASKS_MAX } from '../domain/batch.ts'
+import { DURATION_UNITS } from '../domain/days.ts'
 import {
   type BatchEndpoint as BatchEndpointName,
   DEFAULT_ENDPOINT,
@@ -378,7 +379,7 @@ export const CreateBatch = object(
   },
 )
 
-const WINDOW_RULES = { completion_window: { pattern: '^0*[1-9][0-9]{0,6}(ms|s|m|h|d)$' } }
+const WINDOW_RULES = { completion_window: { pattern: `^0*[1-9][0-9]{0,6}(${DURATION_UNITS})$` } }
 
 /** The patterns of URLs of objects and folders in buckets, as domain/bucket-url.ts reads them. */
 const SEGMENT = '(?!\\.{1,2}(?:/|$))[^%?#\\\\/\\x00-\\x1f\\x7f-\\x9f]+'
@@ -391,7 +392,7 @@ export const RETRY_BATCH_RULES = {
 }
 
 /** The pattern of durations in a batch's retention. */
-const KEPT_RULE = { pattern: '^[0-9]{1,6}(ms|s|m|h|d)$' }
+const KEPT_RULE = { pattern: `^[0-9]{1,6}(${DURATION_UNITS})$` }
 export const RETENTION_RULES = { retention: { properties: { results: KEPT_RULE, grace: KEPT_RULE } } }
 
 export const CREATE_BATCH_RULES = {

@@ -96,6 +96,21 @@ test('a total below the sum of its parts counts as the sum, and the record keeps
   assert.equal(used.total_tokens, 15)
 })
 
+test('a usage that is written anew has the tokens of every part of the prompt', async () => {
+  const prompt_tokens_details = { cached_tokens: 2, cache_write_tokens: 4 }
+  const reported = {
+    ...{ prompt_tokens: 10, completion_tokens: 5, total_tokens: 3, prompt_tokens_details },
+    cache_creation: { ephemeral_1h_input_tokens: 3 },
+  }
+  await using upstream = await testUpstream(({ response }) => send(response, 200, completion('ok', reported)))
+  await using service = await TestService.start(config(upstream.base_url, 1))
+  const [a] = await service.lines((await service.run([line('a')])).output_file_id)
+  assert.deepEqual(a?.response?.body.usage.prompt_tokens_details, {
+    ...prompt_tokens_details,
+    cache_write_1h_tokens: 3,
+  })
+})
+
 interface LineRecord {
   usage: object
   usage_reported?: object

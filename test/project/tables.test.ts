@@ -43,6 +43,13 @@ test('the default completion window is written once, beside those of the built-i
   ])
 })
 
+test('units of durations, amounts of spend, sums of prompts and statuses of open batches are listed once', () => {
+  assert.deepEqual(filesWith(/\(ms\|s\|m/), [])
+  assert.deepEqual(filesWith(/'cost_nanos', 'tokens', 'requests'/), ['src/domain/money.ts'])
+  assert.deepEqual(filesWith(/'long_bytes'|long_bytes: 0/), ['src/domain/tokens.ts'])
+  assert.deepEqual(filesWith(/'validating', 'queued', 'in_progress', 'cancelling'/), [])
+})
+
 test('the headers of answers that are kept are one set, from which the fast look-up derives', () => {
   const { text = '' } = SOURCES.find(({ path }) => path === 'src/backends/http1/response-reader.ts') ?? {}
   assert.match(text, /of \[\.\.\.FRAMING_HEADERS, \.\.\.KEPT_HEADERS\]\)\n\s+INITIALS\[/)
@@ -90,6 +97,7 @@ test('types of upstreams and kinds of databases are told apart in their tables a
   ])
   assert.deepEqual(filesWith(/'postgres'/), ['src/compose/stores.ts', 'src/config/scalars.ts'])
   assert.deepEqual(filesWith(/database\.kind [!=]==? '/), [])
+  assert.deepEqual(filesWith(/\.type [!=]== '(sim|openai|openai-batch|anthropic-batch)'/), [])
 })
 
 test('the page of common changes names files and folders that exist', () => {

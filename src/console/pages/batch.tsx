@@ -2,7 +2,7 @@
 import type { VNode } from 'preact'
 import { useEffect } from 'preact/hooks'
 import { endedAt } from '../../domain/batch.ts'
-import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'
+import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'
 import type { WebhookObject } from '../../wire/event.ts'
 import type { List } from '../../wire/shape.ts'
@@ -16,6 +16,7 @@ import { Loaded, Notice } from '../parts/notice.tsx'
 import {
   amountFigure,
   costFigure,
+  type Fact,
   Facts,
   type FigureProps,
   Figures,
@@ -236,31 +237,42 @@ function Details({ batch }: { batch: BatchObject }): VNode {
     batch_id: batch.id,
   })
   const webhook = webhooks.data?.data.map(({ url }) => url).join(', ')
-  const file = (id: string | null | undefined): VNode | null => (id ? <span class="mono">{id}</span> : null)
+  const code = (text: string | null | undefined): VNode | null =>
+    text ? <span class="mono">{text}</span> : null
+  const { dedupe, retention, start_after, metadata: { retry_of, ...metadata } = {} } = batch
+  // A field of a new batch that this page does not show does not compile.
+  const terms: Record<keyof CreateBatch & keyof BatchObject, Fact | null> = {
+    input_file_id: [t('batch.inputFile'), code(batch.input_file_id)],
+    input_url: ['input_url', code(batch.input_url)],
+    output_url: ['output_url', code(batch.output_url)],
+    webhook: ['webhook', code(webhook)],
+    reask: [t('new.reask'), batch.reask ? reaskText(batch.reask) : null],
+    dedupe: ['dedupe', code(dedupe && String(dedupe))],
+    order: ['order', code(batch.order)],
+    retention: ['retention', code([retention?.results, retention?.grace].filter(Boolean).join(', '))],
+    start_after: ['start_after', start_after ? <Time at={start_after} /> : null],
+    endpoint: [t('batch.endpoint'), <code class="code">{batch.endpoint}</code>],
+    completion_window: [t('batch.window'), batch.completion_window],
+    metadata: null,
+  }
   return (
     <div class="card">
       <Facts
         facts={[
-          ['ID', <span class="mono">{batch.id}</span>],
-          [t('batch.retryOf'), batch.metadata?.retry_of ? <BatchLink id={batch.metadata.retry_of} /> : null],
-          [t('batch.inputFile'), file(batch.input_file_id)],
-          ['input_url', file(batch.input_url)],
-          [t('batch.outputFile'), file(batch.output_file_id)],
-          [t('batch.errorFile'), file(batch.error_file_id)],
-          ['output_url', file(batch.output_url)],
+          ['ID', code(batch.id)],
+          [t('batch.retryOf'), retry_of ? <BatchLink id={retry_of} /> : null],
+          ...Object.values(terms).filter((fact) => fact !== null),
+          [t('batch.ends'), <Time at={batch.expires_at} />],
+          [t('batch.outputFile'), code(batch.output_file_id)],
+          [t('batch.errorFile'), code(batch.error_file_id)],
           [
             'output_url_status',
-            file([batch.output_url_status, batch.output_url_error].filter(Boolean).join(': ')),
+            code([batch.output_url_status, batch.output_url_error].filter(Boolean).join(': ')),
           ],
-          ['webhook', file(webhook)],
-          [t('new.reask'), batch.reask ? reaskText(batch.reask) : null],
-          [t('batch.endpoint'), <code class="code">{batch.endpoint}</code>],
-          [t('batch.window'), batch.completion_window],
-          [t('batch.ends'), <Time at={batch.expires_at} />],
           [t('region'), batch.region],
-          ...Object.entries(batch.metadata ?? {})
-            .filter(([name]) => name !== 'retry_of')
-            .map(([name, value]) => [name, name === 'entity' ? <Entity name={value} /> : value] as const),
+          ...Object.entries(metadata).map(
+            ([name, value]) => [name, name === 'entity' ? <Entity name={value} /> : value] as const,
+          ),
         ]}
       />
     </div>

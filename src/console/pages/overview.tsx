@@ -1,6 +1,7 @@
 // The first page shows failures, at-risk batches, open work, and cost.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
+import { OPEN_STATUSES } from '../../domain/batch.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { List } from '../../wire/shape.ts'
 import type { UsageHours, UsageObject } from '../../wire/usage.ts'
@@ -139,7 +140,7 @@ function Work({ open }: { open: readonly BatchObject[] }): VNode {
   const times = open.filter(({ paused_at }) => !paused_at).map(doneAt)
   const known = times.filter(Number.isFinite)
   const last = Math.max(...known)
-  const states = (['validating', 'queued', 'in_progress', 'cancelling'] as const).map((status) => ({
+  const states = OPEN_STATUSES.map((status) => ({
     title: t(`status.${status}` satisfies MessageKey),
     value: (
       <a href={`${href('/batches')}?status=${status}`}>

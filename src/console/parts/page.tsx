@@ -105,7 +105,9 @@ export function Figures({ figures }: { figures: readonly (FigureProps | null)[] 
   )
 }
 
-export function Facts({ facts }: { facts: readonly (readonly [string, ComponentChildren])[] }): VNode {
+export type Fact = readonly [title: string, value: ComponentChildren]
+
+export function Facts({ facts }: { facts: readonly Fact[] }): VNode {
   const shown = facts.filter(([, value]) => value !== null && value !== undefined && value !== '')
   return <dl class="facts">{shown.flatMap(([title, value]) => [<dt>{title}</dt>, <dd>{value}</dd>])}</dl>
 }
