@@ -247,15 +247,15 @@ export async function settleRemoteBatch(
   if (!row || !UNRECORDED.includes(row.state)) return row !== undefined
   assertRemoteTransition(id, row.state, change.state)
   await updateRows(tx, 'remote_batches', { id })
-    .set((eb) => ({
+    .set({
       state: change.state,
       ...(change.status !== undefined && { status: change.status }),
       poll_at: change.poll_at,
       failing_since: null,
       reserved: null,
-      answered: eb('answered', '+', change.answered),
-      cost_nanos: eb('cost_nanos', '+', change.cost_nanos),
-    }))
+      answered: change.answered,
+      cost_nanos: change.cost_nanos,
+    })
     .execute()
   const { model } = row
   await countOf(tx, chunk, -1)

@@ -1,7 +1,13 @@
 // Lines at batch APIs, in a whole worker with a clock that the test moves.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ANSWERED, errorAnswer, FakeBatchApi, type FakeResult } from '../../test/fakes/batch-api.ts'
+import {
+  ANSWERED,
+  errorAnswer,
+  FakeBatchApi,
+  type FakeRemoteBatch,
+  type FakeResult,
+} from '../../test/fakes/batch-api.ts'
 import { addQueuedBatch, RETRY } from '../../test/support/queued-batch.ts'
 import { remoteRows } from '../../test/support/remote-rows.ts'
 import { remoteWorld, SHORT } from '../../test/support/remote-world.ts'
@@ -207,8 +213,8 @@ test('a line is named by its number in the file, also when others of it have bee
   const { api } = world
   await world.handedOver()
   let reads = 0
-  api.onCall = ({ kind, line }) => {
-    if (kind === 'results' && line === 1 && ++reads === 1) throw errorAnswer(500, { message: 'oops' })
+  api.onCall = ({ kind }) => {
+    if (kind === 'results' && ++reads === 2) throw errorAnswer(500, { message: 'oops' })
   }
   const results = new Map([
     ['l1', ANSWERED],
@@ -392,6 +398,81 @@ for (const what of ['does not know the batches that it takes', 'never has the re
     }
     assert.deepEqual([created, (await world.batch()).failed], [3, 3])
   })
+
+/** What a batch API has of two answers and one error when its batch ends, and a minute later. */
+const LATE: Record<string, (batch: FakeRemoteBatch, api: FakeBatchApi) => () => void> = {
+  'its error file'(batch) {
+    const { error_file_id } = batch
+    batch.error_file_id = null
+    return () => Object.assign(batch, { error_file_id })
+  },
+  'both files'(batch) {
+    const { output_file_id, error_file_id } = batch
+    Object.assign(batch, { output_file_id: null, error_file_id: null })
+    return () => Object.assign(batch, { output_file_id, error_file_id })
+  },
+  'an output of two answers, after one of the first'(batch, api) {
+    const { output_file_id } = batch
+    api.complete(batch, (content) => (content === 'l1' ? ANSWERED : content === 'l3' ? REFUSED : null))
+    return () => Object.assign(batch, { output_file_id })
+  },
+  'its error file, though it was cancelled there,'(batch) {
+    const { error_file_id } = batch
+    const request_counts = { total: 3, completed: 2, failed: 1 }
+    Object.assign(batch, { status: 'cancelled', error_file_id: null, request_counts })
+    return () => Object.assign(batch, { error_file_id })
+  },
+  'its counts and both files'(batch) {
+    const { output_file_id, error_file_id } = batch
+    const request_counts = { total: 0, completed: 0, failed: 0 }
+    Object.assign(batch, { output_file_id: null, error_file_id: null, request_counts })
+    return () =>
+      Object.assign(batch, {
+        output_file_id,
+        error_file_id,
+        request_counts: { total: 3, completed: 2, failed: 1 },
+      })
+  },
+}
+const REFUSED: FakeResult = [400, { error: { message: 'no such parameter' } }]
+
+for (const [what, begin] of Object.entries(LATE))
+  test(`a batch API that names ${what} a minute after the end has no line sent again`, async () => {
+    const retry = { outage_patience_ms: 2 * MINUTE_MS }
+    await using world = await remoteWorld({ chunks: 1, lines: 3, retry })
+    const { api, clock, store } = world
+    await world.handedOver()
+    const [batch] = api.batches
+    assert.ok(batch)
+    api.complete(batch, (content) => (content === 'l3' ? REFUSED : ANSWERED))
+    const end = begin(batch, api)
+    await clock.advance(MINUTE_MS)
+    assert.deepEqual([world.ended.length, api.batches.length], [0, 1])
+    end()
+    await world.until(() => world.ended.length === 1, 1_000)
+    const { completed, failed, cost_nanos } = await world.batch()
+    assert.deepEqual([completed, failed, api.batches.length], [2, 1, 1])
+    const [row] = await store.read.selectFrom('remote_batches').selectAll().execute()
+    assert.deepEqual([row?.answered, row?.cost_nanos], [2, cost_nanos])
+    assert.deepEqual([row?.output_file_id, row?.error_file_id], [batch.output_file_id, batch.error_file_id])
+  })
+
+test('lines without a result are sent again once a batch API has had its time to name one, and errors count then', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3, retry: { outage_patience_ms: MINUTE_MS } })
+  const { api, clock } = world
+  await world.handedOver()
+  const since = clock.now()
+  api.complete(api.batches[0]!, (content) =>
+    content === 'l1' ? null : content === 'l2' ? REFUSED : ANSWERED,
+  )
+  await world.until(() => api.batches.length === 2, 1_000)
+  assert.ok(clock.now() - since >= MINUTE_MS, `after ${clock.now() - since} ms`)
+  assert.deepEqual(api.batches[1]!.contents, ['l1'])
+  api.complete(api.batches[1]!)
+  await world.until(() => world.ended.length === 1, 1_000)
+  const { completed, failed } = await world.batch()
+  assert.deepEqual([completed, failed], [2, 1])
+})
 
 for (const [what, id] of [
   ['a lone surrogate', 'batch-\ud800'],

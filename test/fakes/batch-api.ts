@@ -18,6 +18,8 @@ export interface FakeRemoteBatch {
   status: string
   errors: unknown
   output_file_id: string | null
+  error_file_id: string | null
+  request_counts?: { total: number; completed: number; failed: number }
 }
 
 interface FakeLine {
@@ -85,15 +87,17 @@ export class FakeBatchApi implements BatchApi {
     status = 'completed',
   ): void {
     const { lines } = this.#inputs.get(batch.file_id)!
-    const results = lines.flatMap(({ custom_id, content }) => {
+    const [output, error]: [string[], string[]] = [[], []]
+    for (const { custom_id, content } of lines) {
       const result = resultOf(content)
-      if (result === null) return []
+      if (result === null) continue
       const [status_code, body] = result
       const response = status_code === null ? null : { status_code, body }
-      return [JSON.stringify({ custom_id, response, error: response === null ? body : null })]
-    })
-    batch.output_file_id = `file-${++this.#ids}`
-    this.#outputs.set(batch.output_file_id, results)
+      const to = status_code === 200 ? output : error
+      to.push(JSON.stringify({ custom_id, response, error: response === null ? body : null }))
+    }
+    batch.output_file_id = this.#store(output)
+    batch.error_file_id = this.#store(error)
     batch.status = status
   }
 
@@ -105,6 +109,13 @@ export class FakeBatchApi implements BatchApi {
   ): void {
     this.complete(batch, resultOf, 'failed')
     batch.errors = { object: 'list', data: [error] }
+  }
+
+  #store(results: string[]): string | null {
+    if (results.length === 0) return null
+    const id = `file-${++this.#ids}`
+    this.#outputs.set(id, results)
+    return id
   }
 
   /** The call ends with its signal, whatever the test has it wait for. */
@@ -142,7 +153,8 @@ export class FakeBatchApi implements BatchApi {
     const contents = this.#inputs.get(file_id)!.lines.map(({ content }) => content)
     await this.#called({ kind: 'create', contents }, signal)
     const id = this.nextId(++this.#ids)
-    const batch = { id, name, file_id, contents, status: 'in_progress', errors: null, output_file_id: null }
+    const none = { errors: null, output_file_id: null, error_file_id: null }
+    const batch = { id, name, file_id, contents, status: 'in_progress', ...none }
     this.batches.push(batch)
     return seen(batch)
   }

@@ -194,7 +194,7 @@ const CASES: Record<string, Case> = {
   'a batch is completed without any file': {
     faults: { output: () => null },
     elsewhere: 20,
-    says: /missing|names no result/,
+    says: /do not have all of its results yet.*missing/s,
   },
   'the output is cut in its last line': {
     faults: { output: (lines) => lines.join('\n').slice(0, -30) },

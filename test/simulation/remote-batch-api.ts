@@ -26,6 +26,8 @@ const WORK_MS_MAX = 4_000
 /** It may say much later that it has ended. */
 const LATE_REPORT_CHANCE = 0.1
 const LATE_REPORT_MS_MAX = 60_000
+/** It may name a file of results some time after the end. */
+const LATE_FILE_MS_MAX = 5_000
 /** Without that, it ends only when the faults do. */
 const ENDLESS_CHANCE = 0.03
 const FORGET_CHANCE = 0.03
@@ -409,7 +411,7 @@ export class RemoteBatchApi {
   }
 
   #answer(batch: RemoteBatch, lines: readonly RemoteLine[]): void {
-    const { random, late, hasFaults, tally, server, isAnthropic } = this.#options
+    const { clock, random, late, hasFaults, tally, server, isAnthropic } = this.#options
     const faulty = hasFaults()
     const output: RemoteResult[] = []
     const error: RemoteResult[] = []
@@ -448,8 +450,12 @@ export class RemoteBatchApi {
       output.push({ text: '{"custom_id":"nobody","response":null,"error":null}' })
     }
     if (faulty && late.chance(0.1)) output.push(...this.#foreignLines(batch))
-    if (output.length > 0) batch.output_file_id = this.#store(output)
-    if (error.length > 0) batch.error_file_id = this.#store(error)
+    const output_file_id = output.length > 0 ? this.#store(output) : null
+    const error_file_id = error.length > 0 ? this.#store(error) : null
+    if (!faulty || !late.chance(0.1)) return void Object.assign(batch, { output_file_id, error_file_id })
+    tally.count('remote: named a file late')
+    if (late.chance(0.5)) batch.output_file_id = output_file_id
+    clock.after(late.int(0, LATE_FILE_MS_MAX), () => Object.assign(batch, { output_file_id, error_file_id }))
   }
 
   /** As Anthropic writes it: the custom_id carries the name of the batch. */

@@ -57,8 +57,6 @@ export interface SeenBatch {
   done: number
   output_file_id: string | null
   error_file_id: string | null
-  /** Whether an ended batch counts answers and names no file of them yet. */
-  lacksAnswers: boolean
   /** The reason of a failure; null where the batch API gives none. */
   detail: string | null
   /** Whether the batch failed for lack of room, and may be accepted later. */

@@ -159,8 +159,10 @@ test('whether a batch is there is undecided while one of as many requests goes o
     answers = { [LIST]: list(batch('unreadable', { succeeded: 2 })), [resultsOf('unreadable')]: content }
     await assert.rejects(api.find(wanted), UndecidedBatch)
   }
-  answers[LIST] = list(batch('without-results', { succeeded: 2 }, { results_url: null }))
+  answers[LIST] = list(batch('without-results', { expired: 2 }, { results_url: null }))
   assert.deepEqual(await api.find(wanted), [])
+  answers[LIST] = list(batch('names-results-late', { succeeded: 1, expired: 1 }, { results_url: null }))
+  await assert.rejects(api.find(wanted), UndecidedBatch)
   const old = { created_at: new Date(NOW - 48 * 3_600_000).toISOString() }
   answers[LIST] = list(batch('old', { processing: 2 }, old))
   assert.deepEqual(await api.find(wanted), [])

@@ -59,12 +59,14 @@ export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
       if (listed === null) return null
       // A batch without a usable ID cannot have been recorded.
       const batch = typeof listed.id === 'string' && isUsable(listed.id) ? this.seen(listed) : null
-      if (batch === null || countsOf(listed).total !== line_count) continue
-      // A batch that ended without results cannot have been recorded.
+      const { total, succeeded, errored } = countsOf(listed)
+      if (batch === null || total !== line_count) continue
+      // A batch that ended without results cannot have been recorded; one that counts some may name them later.
       const ended = batch.output_file_id
       const batchName = ended === null ? undefined : await this.#nameOf(ended, signal)
       if (batchName === name) found.push({ at: createdMs(listed) ?? -found.length, batch })
-      else if (batchName === undefined && (batch.ended === null || ended !== null)) undecided.push(batch.id)
+      else if (batchName === undefined && (batch.ended === null || ended !== null || succeeded + errored > 0))
+        undecided.push(batch.id)
     }
     if (found.length === 0 && undecided.length > 0) {
       const others = await taken(undecided)

@@ -29,23 +29,6 @@ test('a status that is not known is an end once every request has ended and a fi
   assert.equal(seen(half)?.ended, null)
 })
 
-test('a batch that counts answers and names no file of them lacks these, unless it runs or failed', () => {
-  const counts = { request_counts: { total: 3, completed: 2, failed: 1 } }
-  for (const [status, more, lacks] of [
-    ['completed', {}, true],
-    ['cancelled', { error_file_id: 'e', output_file_id: '' }, true],
-    ['completed', { output_file_id: 'f' }, false],
-    ['completed', { request_counts: { total: 3, completed: 0, failed: 3 } }, false],
-    ['in_progress', {}, false],
-    ['failed', {}, false],
-  ] as const)
-    assert.equal(
-      seen({ status, ...counts, ...more })?.lacksAnswers,
-      lacks,
-      `${status} ${JSON.stringify(more)}`,
-    )
-})
-
 test('a batch that failed for lack of room may be sent again, and its words hold no secret', () => {
   const errors = { data: [{ code: 'token_limit_exceeded', message: 'key sk-1 has no room' }] }
   const failed = seenBatch({ id: 'b', status: 'failed', errors }, (text) => text.replace('sk-1', '…'))

@@ -72,8 +72,6 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
     done,
     output_file_id,
     error_file_id,
-    lacksAnswers:
-      (ended ?? 'failed') !== 'failed' && output_file_id === null && answersOf(request_counts) > 0,
     detail: detail === '' ? null : detail,
     isThrottled,
     blamed,
@@ -103,10 +101,6 @@ function countOf(value: unknown): number | undefined {
   return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= COUNT_MAX
     ? Number(value)
     : undefined
-}
-
-function answersOf(counts: unknown): number {
-  return isRecord(counts) ? (countOf(counts.completed) ?? 0) : 0
 }
 
 function doneOf(counts: unknown): number {

@@ -78,6 +78,7 @@ export class Collector {
     }
     const until = rows.watch(run, row, stop)
     try {
+      if (row.failing_since !== null) await this.#readAgain(row, upstream, until.signal)
       return await this.#collect(run, row, upstream, until.signal)
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
@@ -98,12 +99,11 @@ export class Collector {
     const draw = random()
     const positions = rows.positionsOf(run, row)
     const byId = new Map(positions.map((position) => [remoteIdOf(run, position), position]))
-    let cost_nanos = 0
     const onAnswer = async (custom_id: string, result: BackendResult): Promise<void> => {
       const position = byId.get(custom_id)!
       byId.delete(custom_id)
       if (run.isClosed || run.stateOf(position) !== REMOTE) return
-      cost_nanos += this.end(run, position, result, 'line', this.#attempt(row, upstream))
+      row.cost_nanos += this.end(run, position, result, 'line', this.#attempt(row, upstream))
       await answers.untilRoom(clock, signal)
     }
     let missed = new Map<string, BackendResult>()
@@ -116,13 +116,14 @@ export class Collector {
       const endpoint = endpointOf(run, positions)
       const read = await readRemoteResults(upstream.api, row, endpoint, ids, onAnswer, signal)
       missed = read.missed
+      if (read.found < resultsOf(row) && !this.#mayGoWithout(run, row)) throw LATE
       this.#report(row, read.faults, byId.size - missed.size)
       if (row.status === 'failed' && row.remote_id !== null && byId.size === positions.length)
         failure = await upstream.api.read(row.remote_id, signal)
     }
     if (run.isClosed) return null
     const left = [...byId.values()]
-    if (!(await rows.settle(run, row, 'recorded', cost_nanos))) return { kind: 'again', at: clock.now() }
+    if (!(await rows.settle(run, row, 'recorded'))) return { kind: 'again', at: clock.now() }
     const isFull = row.status === 'throttled' && left.length > 0
     const room = isFull ? await this.offerLess(run, row, left) : null
     if (room === 'again') return null
@@ -220,6 +221,26 @@ export class Collector {
       : unfinished(`the remote batch ended as ${status} before it was answered`, detail)
   }
 
+  /** Reads an ended batch again whose results could not be read: it may name its files, or others, some time after its end. */
+  async #readAgain(row: RemoteBatchRow, upstream: BatchApiUpstream, signal: AbortSignal): Promise<void> {
+    const { store, rows } = this.#options
+    const seen = row.remote_id === null ? null : await upstream.api.read(row.remote_id, signal)
+    if (!seen?.ended) return
+    const change = {
+      output_file_id: seen.output_file_id ?? row.output_file_id,
+      error_file_id: seen.error_file_id ?? row.error_file_id,
+      remote_report: seen.report,
+    }
+    Object.assign(row, change)
+    await rows.stored(() => store.write((tx) => changeRemoteBatch(tx, row.id, 'ended', change)))
+  }
+
+  /** Whether results that an ended batch has by its counts have been waited for long enough. */
+  #mayGoWithout(run: Run, row: RemoteBatchRow): boolean {
+    const { clock, rows } = this.#options
+    return rows.mayGiveUp(row, run.batch, row.failing_since ?? clock.now(), true)
+  }
+
   /** Stores that the results of an ended batch cannot be read now; returns when to try again (Unix ms). */
   async #unreadable(
     run: Run,
@@ -235,9 +256,11 @@ export class Collector {
       { remote_batch: row.remote_id, upstream: row.upstream, reason: reasonForLog(error.result) },
       'the results of a remote batch cannot be read; it is tried again',
     )
-    const { cancelled_at } = row
+    const { cancelled_at, cost_nanos } = row
     const isOver = isTooLate || rows.mayGiveUp(row, run.batch, failing_since, error.isGone)
-    const change = isOver ? { status: 'abandoned', detail } : { failing_since, detail, cancelled_at }
+    const change = isOver
+      ? { status: 'abandoned', detail, cost_nanos }
+      : { failing_since, detail, cancelled_at, cost_nanos }
     await rows.stored(() => store.write((tx) => changeRemoteBatch(tx, row.id, 'ended', change)))
     const waitMs = Math.min(UNREADABLE_MS_MAX, Math.max(UNREADABLE_MS_MIN, (now - failing_since) / 4))
     const askedMs = Math.max(waitMs, error.result.retry_after_ms ?? 0)
@@ -276,6 +299,22 @@ export function throttledAgain(
 // `readRemoteResults` finds the line that each result belongs to. Mistakes in such files cost nothing: a doubled line
 // counts once, an unknown line is ignored, and a missing line is sent again.
 
+/** A batch API may name the files of an ended batch, or complete them, some time after its end. */
+const LATE = new BatchApiError(unfinished('its files do not have all of its results yet'), false)
+
+/** The number of results that an ended batch has by its status and counts. */
+function resultsOf({ status, line_count, remote_report }: RemoteBatchRow): number {
+  const {
+    request_counts = {},
+  }: { request_counts?: Partial<Record<'total' | 'completed' | 'failed', number>> } = JSON.parse(
+    remote_report ?? '{}',
+  )
+  const { total, completed = 0, failed = 0 } = request_counts
+  if (status === 'completed') return Math.min(line_count, total || line_count)
+  // The failed lines of a batch that was rejected as a whole have no results.
+  return Math.min(line_count, completed + (status === 'failed' || status === 'throttled' ? 0 : failed))
+}
+
 interface ResultFaults {
   doubled: number
   unknown: number
@@ -286,7 +325,10 @@ interface ResultFaults {
 const USELESS_MAX = 1_000
 const USELESS_MIN = 1_000_000
 
-/** Calls `onAnswer` for each answer to a wanted line, and returns the other results. `known`: all lines of the batch. */
+/**
+ * Calls `onAnswer` for each answer to a wanted line, and returns the other results. `known`: all lines of the batch;
+ * `found`: how many of them have a result.
+ */
 async function readRemoteResults(
   api: BatchApi,
   { output_file_id, error_file_id }: Pick<RemoteBatchRow, 'output_file_id' | 'error_file_id'>,
@@ -294,10 +336,11 @@ async function readRemoteResults(
   { wanted, known }: { wanted: ReadonlySet<string>; known: ReadonlySet<string> },
   onAnswer: (custom_id: string, result: BackendResult) => void | Promise<void>,
   signal: AbortSignal,
-): Promise<{ faults: ResultFaults; missed: Map<string, BackendResult> }> {
+): Promise<{ faults: ResultFaults; missed: Map<string, BackendResult>; found: number }> {
   const faults: ResultFaults = { doubled: 0, unknown: 0, unreadable: 0 }
   const missed = new Map<string, BackendResult>()
   const seen = new Set<string>()
+  const ids = new Set<string>()
   const uselessMax = Math.max(USELESS_MIN, known.size * USELESS_MAX)
   for (const file_id of [output_file_id, error_file_id]) {
     if (file_id === null) continue
@@ -307,7 +350,8 @@ async function readRemoteResults(
       else if (!known.has(found.custom_id)) faults.unknown++
       else {
         const { custom_id, result } = found
-        if (seen.has(custom_id) || missed.has(custom_id)) faults.doubled++
+        if (ids.has(custom_id)) faults.doubled++
+        ids.add(custom_id)
         if (seen.has(custom_id) || !wanted.has(custom_id)) continue
         if (result.kind === 'answered' || result.kind === 'refused') {
           seen.add(custom_id)
@@ -318,5 +362,5 @@ async function readRemoteResults(
       if (faults.doubled + faults.unknown + faults.unreadable > uselessMax) break
     }
   }
-  return { faults, missed }
+  return { faults, missed, found: ids.size }
 }

@@ -262,7 +262,7 @@ export class RemoteExecutor {
     const left = end.kind === 'unsent' ? 'file' : end.left
     const state = left === 'batch' ? 'abandoned' : left === 'file' ? 'recorded' : 'done'
     const status = end.kind === 'returned' && end.blamed !== null ? REFUSED : undefined
-    const isOurs = await this.rows.settle(run, row, state, 0, status)
+    const isOurs = await this.rows.settle(run, row, state, status)
     if (!isOurs) this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
     return isOurs
   }

@@ -45,19 +45,6 @@ test('a batch that became the oldest after a long wait is looked at ten times a 
   assert.ok(world.looks()[1]! - later[1]! <= 1, 'and then ever less often')
 })
 
-test('a batch whose results are not named when it ends is looked at until they are, or given up after a while', async () => {
-  await using world = await makeWorld()
-  world.ended.add('there-0').add('there-1')
-  world.withoutFiles.add('there-0').add('there-1')
-  await world.pollFor(MINUTE_MS)
-  assert.deepEqual(await world.states(), ['open', 'open', 'open', 'open'])
-  world.withoutFiles.delete('there-0')
-  await world.pollFor(MINUTE_MS)
-  assert.deepEqual(await world.states(), ['ended', 'open', 'open', 'open'])
-  await world.pollFor(20 * MINUTE_MS)
-  assert.deepEqual(await world.states(), ['ended', 'ended', 'open', 'open'])
-})
-
 test('a batch that was given up is cancelled there, and found by its name if its ID is not known', async () => {
   await using world = await makeWorld()
   await world.abandon()
@@ -116,7 +103,6 @@ async function makeWorld({ onlyBatches, knows = true }: { onlyBatches?: Set<stri
   const world = await queuedBatch({ chunks: CHUNKS, lines: 1 })
   const { clock, store } = world
   const ended = new Set<string>()
-  const withoutFiles = new Set<string>()
   const looks: string[] = []
   const cancelled: string[] = []
   let findsFrom = 0
@@ -138,7 +124,6 @@ async function makeWorld({ onlyBatches, knows = true }: { onlyBatches?: Set<stri
         ended: isEnded ? 'completed' : null,
         output_file_id: null,
         error_file_id: null,
-        lacksAnswers: withoutFiles.has(id),
         detail: null,
         isThrottled: false,
         blamed: null,
@@ -190,7 +175,6 @@ async function makeWorld({ onlyBatches, knows = true }: { onlyBatches?: Set<stri
       findsFrom = at
     },
     ended,
-    withoutFiles,
     cancelled,
     /** All are given up; the ID of the first was never known. */
     async abandon(creating_at: number | null = null) {

@@ -256,7 +256,7 @@ export class Poller {
     }
     const notCancelled = await cancelled
     if (this.#abort.signal.aborted) return await this.#again(row, 0)
-    if (seen !== null && !(seen instanceof BatchApiError) && seen.ended !== null && !seen.lacksAnswers) {
+    if (seen !== null && !(seen instanceof BatchApiError) && seen.ended !== null) {
       const { output_file_id, error_file_id, detail, report: remote_report } = seen
       const status = seen.isThrottled ? 'throttled' : seen.ended
       return await this.#end(row, { status, output_file_id, error_file_id, detail, remote_report })
@@ -272,14 +272,7 @@ export class Poller {
       return await this.#failing(row, batch, true, {
         reason: 'the batch API does not know the batch (404)',
       })
-    if (!(seen instanceof BatchApiError)) {
-      // A batch API may name the files some time after the end.
-      if (seen.lacksAnswers)
-        return await this.#failing(row, batch, true, {
-          reason: 'the remote batch ended and names no results',
-        })
-      return await this.#seen(row, batch, seen, notCancelled)
-    }
+    if (!(seen instanceof BatchApiError)) return await this.#seen(row, batch, seen, notCancelled)
     if (seen.result.kind !== 'throttled') await this.#failing(row, batch, false, seen.result)
   }
 
@@ -374,7 +367,8 @@ export class Poller {
     const { store, clock } = this.#options
     const chunk = await readRow(store.read, 'chunks', { batch_id: row.batch_id, idx: row.idx })
     if (chunk?.state !== 'sealed') return await this.#again(row, ENDED_LOOK_MS)
-    const change = { state: 'recorded' as const, answered: 0, cost_nanos: 0, poll_at: clock.now() }
+    const { answered, cost_nanos } = row
+    const change = { state: 'recorded' as const, answered, cost_nanos, poll_at: clock.now() }
     await store.write((tx) => settleRemoteBatch(tx, row, chunk.epoch, change))
   }
 

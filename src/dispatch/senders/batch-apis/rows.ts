@@ -175,14 +175,13 @@ export class RemoteRows {
 
   /**
    * Ends the part of a batch in the run, once what it answered is committed: the reservation of its lines that are still
-   * remote is the run's own again. `cost_nanos`: the cost of the lines that it answered under this lease. `status`: how it
-   * ended, unless that is stored already. False if the lease is lost; then the worker that has it now settles the batch.
+   * remote is the run's own again. `status`: how it ended, unless that is stored already. False if the lease is lost; then
+   * the worker that has it now settles the batch.
    */
   async settle(
     run: Run,
     row: RemoteBatchRow,
     state: 'recorded' | 'abandoned' | 'done',
-    cost_nanos = 0,
     status?: string,
   ): Promise<boolean> {
     const { store, clock, recorder, funds } = this.#options
@@ -196,6 +195,7 @@ export class RemoteRows {
     await recorder.settle([run])
     if (run.stopped === 'lost') return false
     const poll_at = state === 'done' ? null : clock.now()
+    const { cost_nanos } = row
     const change = { state, answered, cost_nanos, poll_at, ...(status !== undefined && { status }) }
     const isOurs = await this.stored(() =>
       store.write((tx) => settleRemoteBatch(tx, row, run.claim.epoch, change, returned)),
