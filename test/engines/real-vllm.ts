@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { line as lineOf, TestService, type WireBatch, type WireLine } from '../service.ts'
 import { isAlive, killIfThere, OffpeakProcess, until } from '../support/offpeak-process.ts'
-import { type Installed, installVllm } from './installed-engines.ts'
+import { type Installed, installPooling, installVllm } from './installed-engines.ts'
 import { refusedLines } from './refused-lines.ts'
 import { descendantsOf, VllmServer } from './vllm-server.ts'
 
@@ -242,5 +242,75 @@ worker: {flush_interval: 20ms}`
     )
     assert.ok(cached.some(({ usage }) => usage.prompt_tokens_details.cached_tokens > 0))
     assert.ok(!seen.some(isAlive))
+  })
+})
+
+describe('a real vLLM with a model of embeddings', { timeout: 900_000, skip, concurrency: false }, () => {
+  const documents = ['A ferry crosses the bay.', 'Bread is baked at night.', 'The harbour is closed.']
+  const requests: Readonly<Record<string, { url: string; body: object }>> = {
+    numbers: { url: '/v1/embeddings', body: { input: documents[0] } },
+    base64: { url: '/v1/embeddings', body: { input: documents, encoding_format: 'base64' } },
+    score: { url: '/v1/score', body: { text_1: 'When does the boat leave?', text_2: documents } },
+    rerank: { url: '/v1/rerank', body: { query: 'When does the boat leave?', documents, top_n: 2 } },
+  }
+  const wrong: Readonly<Record<string, { url: string; body: object; code?: string; words: RegExp }>> = {
+    'too long': {
+      url: '/v1/embeddings',
+      body: { input: 'two words '.repeat(600) },
+      code: 'context_length_exceeded',
+      words: /256|512/,
+    },
+    'too few dimensions': {
+      url: '/v1/embeddings',
+      body: { input: 'x', dimensions: 7 },
+      words: /dimensions|matryoshka/i,
+    },
+    'an unknown encoding': {
+      url: '/v1/embeddings',
+      body: { input: 'x', encoding_format: 'x' },
+      words: /encoding_format/,
+    },
+    'no documents': { url: '/v1/rerank', body: { query: 'x', documents: [] }, words: /documents/ },
+    'a number as a query': { url: '/v1/rerank', body: { query: 5, documents }, words: /query/ },
+    'no second text': { url: '/v1/score', body: { text_1: 'x' }, words: /text_2/ },
+  }
+
+  test('embeddings, scores and ranks are those of direct calls, byte for byte, and wrong lines are explained', async () => {
+    const vllm = await VllmServer.start(installPooling(), ['--served-model-name', MODEL])
+    try {
+      const config = `
+models:
+  - id: ${MODEL}
+    endpoints: [embeddings, score, rerank]
+    price: {input_per_mtok: 1, output_per_mtok: 0}
+    upstreams: [{type: openai, base_url: "${vllm.url}/v1", concurrency_max: 1}]`
+      await using service = await TestService.start(config, { endpoint: 'mixed' })
+      const all = Object.entries({ ...requests, ...wrong })
+      const batch = await service.run(
+        all.map(([custom_id, { url, body }]) => ({
+          ...{ custom_id, method: 'POST', url, body: { model: MODEL, ...body } },
+        })),
+      )
+      const [good, bad] = [Object.entries(requests), Object.entries(wrong)]
+      const answers = (await service.content(batch.output_file_id)).trim().split('\n')
+      const errors = await service.lines(batch.error_file_id)
+      assert.deepEqual([answers.length, errors.length], [good.length, bad.length])
+      let tokens = 0
+      for (const [i, [name, { url, body }]] of good.entries()) {
+        const direct = await (await vllm.ask({ model: MODEL, ...body }, url)).text()
+        // `JSON.stringify` writes some numbers in another form than vLLM.
+        const answer = answers[i]!.slice(answers[i]!.indexOf('"body":'))
+        assert.ok(comparable(answer).includes(comparable(direct)), `${name}: ${direct.slice(0, 200)}`)
+        tokens += JSON.parse(direct).usage.prompt_tokens
+      }
+      assert.ok(Math.abs(batch.cost_usd - tokens / 1e6) < 1e-9, 'its tokens are billed')
+      for (const [i, [name, { code, words }]] of bad.entries()) {
+        const error = errors[i]?.error
+        assert.match(error?.message ?? '', words, name)
+        if (code !== undefined) assert.equal(error?.code, code, name)
+      }
+    } finally {
+      await vllm.stop()
+    }
   })
 })

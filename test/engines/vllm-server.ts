@@ -44,8 +44,8 @@ export class VllmServer {
     })
   }
 
-  async ask(body: object): Promise<Response> {
-    return await fetch(`${this.url}/v1/chat/completions`, {
+  async ask(body: object, path = '/v1/chat/completions'): Promise<Response> {
+    return await fetch(`${this.url}${path}`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify(body),
