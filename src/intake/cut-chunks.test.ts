@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { ChunkSpan } from '../domain/batch.ts'
 import { type ChunkLine, lineNumbers } from '../jsonl/chunk-lines.ts'
-import { cutAlongBeginnings } from './cut-chunks.ts'
+import { cutAlongBeginnings, groupByBeginnings } from './cut-chunks.ts'
 
 const LINES = 12_000
 const DOCUMENTS = 3_000
@@ -78,4 +78,17 @@ test('chunks stay as they are where too little is saved, and where the input can
   assert.equal(await cutAlongBeginnings({ spans, sharing: inOrder, read, write }), null)
   assert.equal(await cutAlongBeginnings({ spans: spans.slice(0, 4), sharing: SHARING, read, write }), null)
   assert.equal(await cutAlongBeginnings({ spans, sharing: SHARING, read: async () => null, write }), null)
+})
+
+test('chunks that an order brings together are in one group, of which none is larger than a worker may have open', () => {
+  const groupsOf = (order: readonly number[]): number[] =>
+    groupByBeginnings(order.map((chunk) => spans[chunk]!)).map(({ claim_group = 0 }) => claim_group)
+  // Five questions about the documents of two chunks, and two about those of six.
+  assert.deepEqual(groupsOf([0, 2, 4, 6, 8, 1, 3, 5, 7, 9]), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2])
+  assert.deepEqual(groupsOf([0, 6, 1, 7, 2, 8, 3, 9]), [1, 1, 1, 1, 2, 2, 2, 2])
+  const large = spans.map((span) => ({ ...span, line_count: 7_000 }))
+  assert.deepEqual(
+    groupByBeginnings(large.slice(0, 6)).map(({ claim_group }) => claim_group),
+    [1, 1, 1, 2, 2, 2],
+  )
 })

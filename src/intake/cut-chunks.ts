@@ -1,7 +1,7 @@
-// Cuts the chunks of a large file in which lines that begin alike are anywhere, as in a shuffled one: all lines with a
-// beginning belong to one group of chunks, which one worker claims. A stretch of consecutive lines is divided among
-// chunks, one of each group, whose lines are copied once, since a worker would otherwise read the stretch for each of
-// them. A result file is read by stretches as well (results/read-content.ts).
+// Groups the chunks of a file whose lines begin alike: one worker claims all chunks of a group. The chunks of a large
+// file in which such lines are anywhere, as in a shuffled one, are cut along their beginnings. A stretch of consecutive
+// lines is divided among chunks, one of each group, whose lines are copied once, since a worker would otherwise read the
+// stretch for each of them. A result file is read by stretches as well (results/read-content.ts).
 import { crc32 } from 'node:zlib'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/batch.ts'
@@ -47,6 +47,25 @@ interface Cut {
 export interface CutChunks {
   spans: (ChunkSpan & { input_blob: string })[]
   blobs: SealedBlob[]
+}
+
+/**
+ * Groups chunks in the order of their claims, where that order brings chunks from all over the file together: chunks with
+ * the same beginnings go to one worker. Where an earlier chunk of the file follows a later one, others begin.
+ */
+export function groupByBeginnings(spans: readonly ChunkSpan[], groupLinesMin = LINES_MIN): ChunkSpan[] {
+  const total = spans.reduce((sum, { line_count }) => sum + line_count, 0)
+  const linesMin = Math.min(LINES_MAX / 2, Math.max(groupLinesMin, total / GROUPS_MAX))
+  let [group, lines, bytes, before] = [1, 0, 0, 0]
+  return spans.map((span) => {
+    const { first_line, line_count, byte_start, byte_end } = span
+    const isFull = lines + line_count > LINES_MAX || bytes + byte_end - byte_start > BYTES_MAX
+    if (isFull || (lines >= linesMin && first_line < before)) [group, lines, bytes] = [group + 1, 0, 0]
+    lines += line_count
+    bytes += byte_end - byte_start
+    before = first_line
+    return { ...span, claim_group: group }
+  })
 }
 
 /** Cuts a shuffled file along the beginnings that lines share; null where the chunks stay unchanged. */

@@ -30,7 +30,7 @@ import { finishTask, insertTask, postponeTask, sizeClass } from '../store/tasks.
 import { modelsOfWorkers } from '../store/workers.ts'
 import type { BatchProblem } from '../wire/batch.ts'
 import { admitLines, modelsIn, modelsText } from './create-batch.ts'
-import { cutAlongBeginnings, type ReadLines } from './cut-chunks.ts'
+import { cutAlongBeginnings, groupByBeginnings, type ReadLines } from './cut-chunks.ts'
 import { readIndex, readProjection } from './file-index.ts'
 import { closeGathered } from './gathered-requests.ts'
 
@@ -133,7 +133,8 @@ async function inputOf(deps: PlanDeps, batch: BatchRow, signal: AbortSignal): Pr
     const { chunks, sharing } = index
     if (batch.line_order === 'file' || !sharing) return { content, spans: chunks }
     const order = sharing.chunks ?? chunks.keys()
-    const spans = Array.from(order, (chunk, index) => ({ ...chunks[chunk]!, index }))
+    const ordered = Array.from(order, (chunk, index) => ({ ...chunks[chunk]!, index }))
+    const spans = sharing.chunks ? groupByBeginnings(ordered, deps.groupLinesMin) : ordered
     const lines_ahead = sharing.isScattered ? LINES_AHEAD_SCATTERED : 0
     return { content, spans, sharing, prefix_bytes: sharing.depth, lines_ahead }
   } catch (error) {

@@ -48,13 +48,13 @@ const ALL_MODELS: ModelChoice = { exceptModels: [] }
  */
 export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
   const { claims, share } = await claimSome(tx, order)
-  // A worker that has begun with a group of chunks claims the rest of it, up to its share.
+  // A worker that has begun with a group of chunks claims the rest of it, up to its share, or as many as it asked for.
   const last = claims.at(-1)
   if (!last || last.claim_group === 0 || order.onePerProject) return claims
   const { batch_id, claim_group } = last
   const rest = (ready: Ready): Ready =>
     ready.where('batch_id', '=', batch_id).where('claim_group', '=', claim_group)
-  const most = Math.max(0, share - claims.length)
+  const most = Math.max(order.count, share) - claims.length
   return [...claims, ...(await leaseReady(tx, order.worker_id, order.models ?? ALL_MODELS, [[most, rest]]))]
 }
 

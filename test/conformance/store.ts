@@ -726,7 +726,7 @@ export function storeConformance(
           all.map((lines, index) => ({
             ...{ index, first_line: lines[0]!, line_count: lines.length, lines: encodeLineNumbers(lines) },
             ...{ byte_start: 0, byte_end: 1, model: null },
-            ...{ stretch_line: lines[0]! < 9 ? 1 : 9, claim_group: index < 2 ? 1 : 2 },
+            ...{ stretch_line: lines[0]! < 9 ? 1 : 9, claim_group: index < 3 ? 1 : 2 },
           })),
         ),
       )
@@ -740,11 +740,13 @@ export function storeConformance(
       )
       for (const [idx, lines] of all.entries())
         for (const line of lines) assert.equal((await readChunkOfLine(store.read, batch.id, line))?.idx, idx)
-      const worker_id = await open(store)
-      const claims = await store.write((tx) => claimChunks(tx, order(worker_id)))
+      const [worker_id] = [await open(store), await open(store)]
+      const shared = { ...order(worker_id), count: 3, isShared: true as const }
+      const claims = await store.write((tx) => claimChunks(tx, shared))
       assert.deepEqual(
         claims.map(({ idx }) => idx),
-        [0, 1],
+        [0, 1, 2],
+        'the rest of the group, beyond a fair share of two',
       )
     })
   })

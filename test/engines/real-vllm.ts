@@ -246,7 +246,7 @@ worker: {flush_interval: 20ms}`
 })
 
 describe('a real vLLM with a model of embeddings', { timeout: 900_000, skip, concurrency: false }, () => {
-  const documents = ['A ferry crosses the bay.', 'Bread is baked at night.', 'The harbour is closed.']
+  const documents = ['A ferry crosses the bay.', 'Bread is baked at dawn.', 'The harbour is closed.']
   const requests: Readonly<Record<string, { url: string; body: object }>> = {
     numbers: { url: '/v1/embeddings', body: { input: documents[0] } },
     base64: { url: '/v1/embeddings', body: { input: documents, encoding_format: 'base64' } },

@@ -37,15 +37,13 @@ const DAY_MS = 86_400_000
 /** Of runs in which more lines wait in one lane than a worker claims. */
 const CROWDED_CHANCE = 0.08
 const CROWD = { chunks: 3, lines: 450 }
-/** Of runs in which lines that begin alike are anywhere in files, whose chunks are then cut anew, and what the index says. */
+/**
+ * Of runs in which lines that begin alike are anywhere in files, whose chunks are then cut anew, and of runs in which
+ * those of every other chunk do, and what the index says.
+ */
 const SCATTERED_CHANCE = 0.25
-const SCATTERED = {
-  prompt_bytes: 100,
-  shared_bytes: 70,
-  near_bytes: 5,
-  depth: 256,
-  isScattered: true,
-} as const
+const NESTED_CHANCE = 0.25
+const SHARING = { prompt_bytes: 100, shared_bytes: 70, near_bytes: 5, depth: 256 }
 /** How long a batch gathers single requests. */
 const GATHER = { ms: 4_000, lines: 1_000 }
 const PLAIN = { dedupe: null, reask: null, commonShare: 0, hasPoison: false }
@@ -101,6 +99,7 @@ export class Workload {
   /** Whether a lane has more lines than a worker claims. */
   readonly isCrowded: boolean
   readonly #isScattered: boolean
+  readonly #isNested: boolean
 
   constructor({ run, seed, random, clock, changes, trace }: WorkloadOptions) {
     this.#run = run
@@ -113,7 +112,9 @@ export class Workload {
     const { store, checker } = run
     this.#store = { ...store, write: (change) => checker.observe('the API', () => store.write(change)) }
     this.isCrowded = this.#more.chance(CROWDED_CHANCE)
-    this.#isScattered = seededRandom(seed + 0xd2d).chance(SCATTERED_CHANCE)
+    const sharing = seededRandom(seed + 0xd2d)
+    this.#isScattered = sharing.chance(SCATTERED_CHANCE)
+    this.#isNested = !this.#isScattered && sharing.chance(NESTED_CHANCE)
     this.#singles = seededRandom(seed + 0x51e1)
     this.#unkept = seededRandom(seed + 0x0b1e)
     this.#singleLines = new InputLines(seed + 0x51e2, this.#singles)
@@ -321,13 +322,18 @@ export class Workload {
     const { name, traceparent } = plans.next
     const now = this.#clock.now()
     const index: FileIndex = { chunks: [], groups: [], unattributed: [] }
-    if (this.#isScattered) index.sharing = SCATTERED
+    if (this.#isScattered) index.sharing = { ...SHARING, isScattered: true }
+    const order = [...chunks.keys()]
+    if (this.#isNested) {
+      order.sort((a, b) => (a % 2) - (b % 2) || a - b)
+      index.sharing = { ...SHARING, chunks: order }
+    }
     const input: Input = { texts: [], lines: [] }
     let byte_start = 0
     for (const [i, size] of chunks.entries()) {
       const line_count = size()
       const first_line = input.lines.length + 1
-      const text = this.#addLines(input, name, line_count, i, style)
+      const text = this.#addLines(input, name, line_count, order.indexOf(i), style)
       const models = new Set(input.lines.slice(first_line - 1).map(({ model }) => model))
       const model = models.size === 1 ? [...models][0]! : null
       const byte_end = byte_start + Buffer.byteLength(text)
