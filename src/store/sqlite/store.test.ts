@@ -11,7 +11,7 @@ import { type EmptyDatabase, storeConformance } from '../../../test/conformance/
 import { sleep, systemClock } from '../../domain/clock.ts'
 import { MIGRATIONS, migrate } from '../migrate.ts'
 import { insertRow } from '../rows.ts'
-import { Column, TABLES } from '../schema.ts'
+import { Column, INDEXES, TABLES } from '../schema.ts'
 import { DatabaseFull, SchemaMismatch, type Store } from '../store.ts'
 import { openSession, renewSession, requeueExpiredLeases } from '../workers.ts'
 import { sqliteStore } from './store.ts'
@@ -51,6 +51,17 @@ describe('SQLite', () => {
       // A column, a table or an index that is new has the number of a new migration in schema.ts.
       assert.deepEqual(await schemaOf(store), schema, name)
     }
+  })
+
+  it('each part of the schema names a migration that there is', () => {
+    const columns = Object.entries(TABLES).flatMap(([table, all]) =>
+      Object.entries<Column<unknown>>(all).map(
+        ([name, { traits }]) => [`${table}.${name}`, traits.since] as const,
+      ),
+    )
+    const parts = [...columns, ...Object.entries(INDEXES).map(([name, { since }]) => [name, since] as const)]
+    const isMissing = ([, since = 1]: readonly [string, number?]): boolean => since > MIGRATIONS.length
+    assert.deepEqual(parts.filter(isMissing), [], 'MIGRATIONS in migrate.ts lacks a name')
   })
 
   it('a later migration adds columns, tables and indexes to version 1.0.0, and then fills them', async () => {
