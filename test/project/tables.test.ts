@@ -68,12 +68,15 @@ test('each sum of a day is in usage reports, and the parts of tokens are listed 
   ])
 })
 
-test('each field of a batch has an option of the command line, or is given by another part of a command', () => {
+test('each field of a batch is in docs/api.md, and has an option or is given by another part of a command', () => {
   const given = [
     ...['input_file_id', 'requests', 'table', 'input_url', 'output_url', 'endpoint', 'completion_window'],
     ...['metadata', 'webhook', 'wait', 'output_expires_after'],
   ]
   assert.deepEqual(Object.keys(CreateBatch.properties).sort(), [...TERM_NAMES, ...given].sort())
+  const reference = readFileSync(`${ROOT}docs/api.md`, 'utf8')
+  for (const name of Object.keys(CreateBatch.properties))
+    assert.match(reference, new RegExp(`\`${name}\\b`), `docs/api.md does not name ${name}`)
 })
 
 test('lists of the console, which imports no values of the API, have all that their tables have', () => {
