@@ -471,6 +471,7 @@ describe('what is refused', () => {
       'is not a URL that can be read',
     ]),
     ['database: "sqlite:"', 'database: expected sqlite, sqlite:PATH or postgres://user@host/database'],
+    ['database: "sqlite://x"', 'database: expected sqlite, sqlite:PATH or postgres://user@host/database'],
     ['blobs: gs://b', 'blobs: expected disk, disk:PATH or s3://bucket/prefix'],
     ['blobs: s3://b?endpont=http://h', 'blobs: expected disk, disk:PATH or s3://bucket/prefix'],
     ['blobs: s3://b?endpoint=h', 'blobs: expected disk, disk:PATH or s3://bucket/prefix'],

@@ -260,16 +260,22 @@ export interface S3Address
 
 type BlobsAddress = { kind: 'disk'; root: string | null } | S3Address
 
+/** The form of an address by the kind of its database. */
+const DATABASE_FORMS: Record<DatabaseAddress['kind'], string> = {
+  sqlite: '^sqlite(:(?!//).|$)',
+  postgres: '^postgres(ql)?://.',
+}
+export const DATABASE_KINDS = Object.keys(DATABASE_FORMS) as DatabaseAddress['kind'][]
+
 export const DATABASE: Shape<DatabaseAddress> = checked(
   scalar<DatabaseAddress>(
-    Type.String({ pattern: '^(sqlite$|sqlite:.|postgres(ql)?://.)' }),
+    Type.String({ pattern: Object.values(DATABASE_FORMS).join('|') }),
     'sqlite, sqlite:PATH or postgres://user@host/database',
     ['string'],
     (found) => {
-      if (found === 'sqlite') return { kind: 'sqlite', path: null }
-      const path = after(found, 'sqlite:')
-      if (path !== null) return { kind: 'sqlite', path }
-      return /^postgres(ql)?:\/\/./.test(found) ? { kind: 'postgres', url: found } : undefined
+      const kind = DATABASE_KINDS.find((name) => new RegExp(DATABASE_FORMS[name]).test(found))
+      if (kind === 'sqlite') return { kind, path: after(found, 'sqlite:') }
+      return kind && { kind, url: found }
     },
   ),
   (database, problem) => {

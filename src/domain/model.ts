@@ -56,7 +56,7 @@ export function serverNameOf(upstream: string, models: ReadonlyMap<string, Model
  * The types of upstreams. `kind`: a `server` answers lines and lists its models, a `batch-api` takes lines as batches.
  * `only`: the only endpoint that it answers. Keys are in config/schema.ts, adapters in compose/upstreams.ts.
  */
-const UPSTREAM_TYPES = {
+export const UPSTREAM_TYPES = {
   sim: { kind: 'simulator', only: null },
   openai: { kind: 'server', only: null },
   'openai-batch': { kind: 'batch-api', only: null },

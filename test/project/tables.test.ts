@@ -3,9 +3,11 @@ import assert from 'node:assert/strict'
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { TERM_NAMES } from '../../src/cli/terminal/option-values.ts'
+import { DATABASE_KINDS } from '../../src/config/scalars.ts'
 import { FILE_PURPOSES } from '../../src/domain/file.ts'
 import { LIMIT_WINDOWS, WINDOWS } from '../../src/domain/limit.ts'
 import { DAY_SUMS } from '../../src/domain/line-sums.ts'
+import { UPSTREAM_TYPES } from '../../src/domain/model.ts'
 import { TOKEN_PARTS } from '../../src/domain/money.ts'
 import { LANGUAGES } from '../../src/ledger/limit-error.ts'
 import { USAGE_COLUMNS } from '../../src/store/usage.ts'
@@ -93,14 +95,18 @@ test('lists of the console, which imports no values of the API, have all that th
 })
 
 test('types of upstreams and kinds of databases are told apart in their tables and their adapters alone', () => {
-  assert.deepEqual(filesWith(/'(openai|anthropic)-batch'/), [
+  const types = Object.keys(UPSTREAM_TYPES)
+  assert.deepEqual(filesWith(new RegExp(`'(${types.filter((type) => type.includes('-')).join('|')})'`)), [
     'src/compose/upstreams.ts',
     'src/config/schema.ts',
     'src/domain/model.ts',
   ])
   assert.deepEqual(filesWith(/'postgres'/), ['src/compose/stores.ts', 'src/config/scalars.ts'])
   assert.deepEqual(filesWith(/database\.kind [!=]==? '/), [])
-  assert.deepEqual(filesWith(/\.type [!=]== '(sim|openai|openai-batch|anthropic-batch)'/), [])
+  assert.deepEqual(filesWith(new RegExp(`\\.type [!=]== '(${types.join('|')})'`)), [])
+  const documented = readFileSync(`${ROOT}docs/configuration.md`, 'utf8')
+  for (const name of [...types, ...DATABASE_KINDS])
+    assert.match(documented, new RegExp(`\`${name}\\b`), `docs/configuration.md does not name ${name}`)
 })
 
 test('the page of common changes names files and folders that exist', () => {
