@@ -4,7 +4,7 @@
 import type { Blobs, StoredBlob } from '../../src/blobs/blobs.ts'
 import { BlobStoreFailed } from '../../src/blobs/blobs.ts'
 import type { Clock } from '../../src/domain/clock.ts'
-import type { Store, Writer } from '../../src/store/store.ts'
+import type { Reader, Store, Writer } from '../../src/store/store.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import type { Tally } from './tally.ts'
 
@@ -90,7 +90,7 @@ export class Machine {
       soon: (fn) => queueMicrotask(() => this.#deliver(fn)),
     }
     this.store = {
-      read: store.read,
+      read: ownReader(store.read),
       write: (change) => this.#write(change),
       writeAsyncCommit: (change) =>
         this.#step(() => observe(this, () => store.writeAsyncCommit(change)), databaseError),
@@ -240,4 +240,14 @@ async function blobRows(tx: Writer): Promise<number> {
     .select((eb) => eb.fn.countAll<number>().as('count'))
     .executeTakeFirstOrThrow()
   return Number(count)
+}
+
+/** What is kept by a reader is a process's own: a read that a crash ended would never end for the machines after it. */
+function ownReader(read: Reader): Reader {
+  return new Proxy(read, {
+    get(of, name) {
+      const value = Reflect.get(of, name, of)
+      return typeof value === 'function' ? value.bind(of) : value
+    },
+  })
 }
