@@ -30,6 +30,8 @@ export async function announceLines(
       return null
     })
     if (ends === null) continue
+    if (before.length + ends.length < chunk.completed + chunk.failed)
+      damage = new Error(`the records of some lines of chunk ${chunk.idx} of ${chunk.batch_id} are gone`)
     const lines = [...before, ...ends.map(({ line }) => line)]
     const announced = { announced_lines: JSON.stringify(lines), announced: lines.length }
     const { batch_id, idx } = chunk

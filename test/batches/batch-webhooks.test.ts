@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import OpenAI from 'openai'
 import { announceLines } from '../../src/audit/announce-lines.ts'
+import type { Stores } from '../../src/compose/stores.ts'
 import { deleteOldEvents } from '../../src/notify/record-event.ts'
 import { testReceiver } from '../fakes/receiver.ts'
 import { send, testUpstream } from '../fakes/upstream.ts'
@@ -158,43 +159,52 @@ test('the end of a background response is sent after its input is gone', async (
   ])
 })
 
-test('records of one chunk that cannot be read keep back no events of others, and are tried again', async () => {
-  await using upstream = await testUpstream()
-  await using receiver = await testReceiver()
-  const yaml = configFor(upstream.base_url, `${ALLOWED}\nrequests: {gather: {lines: 2}}`)
-  await using service = await TestService.start(yaml)
-  const event_types = ['request.completed']
-  const hook = await service.json<{ secret: string }>('POST', '/v1/webhooks', {
-    url: receiver.url,
-    event_types,
+const LOST: Record<string, (stores: Stores, key: string) => Promise<unknown>> = {
+  damaged: ({ blobs }, key) => blobs.delete(key),
+  gone: ({ store }, key) => store.write((tx) => tx.deleteFrom('blobs').where('key', '=', key).execute()),
+}
+for (const [how, lose] of Object.entries(LOST))
+  test(`records of one chunk that are ${how} keep back no events of others, and are tried again later`, async () => {
+    await using upstream = await testUpstream()
+    await using receiver = await testReceiver()
+    const yaml = configFor(upstream.base_url, `${ALLOWED}\nrequests: {gather: {lines: 2}}`)
+    await using service = await TestService.start(yaml)
+    const event_types = ['request.completed']
+    const hook = await service.json<{ secret: string }>('POST', '/v1/webhooks', {
+      url: receiver.url,
+      event_types,
+    })
+    receiver.secret = hook.secret
+    const order = {
+      endpoint: ORDER.endpoint,
+      body: { model: 'm', messages: [{ role: 'user', content: 'a' }] },
+    }
+    const ids: string[] = []
+    for (let i = 0; i < 2; i++)
+      ids.push((await service.json<{ id: string }>('POST', '/v1/requests', order)).id)
+    await receiver.arrived(2)
+    const { store, sealed } = service.stores
+    const chunks = await store.read.selectFrom('chunks').selectAll().orderBy('first_line').execute()
+    assert.equal(chunks.length, 2)
+    await lose(service.stores, chunks[0]?.audit_blob ?? '')
+    await store.write((tx) => tx.updateTable('chunks').set({ announced: 0, announced_lines: null }).execute())
+    const { batch_id: subject, project_id } = chunks[0]!
+    const claimed = { kind: 'announce', subject, project_id, state: 'leased', epoch: 1 } as const
+    const task = await store.write((tx) =>
+      tx
+        .insertInto('tasks')
+        .values({ id: 'task_1', ...claimed, created: 0 })
+        .returningAll()
+        .executeTakeFirstOrThrow(),
+    )
+    await assert.rejects(announceLines({ store, sealed, clock: store.clock }, task), /audit|are gone/)
+    const events = await store.read
+      .selectFrom('events')
+      .select('data')
+      .where('type', '=', 'request.completed')
+      .execute()
+    assert.deepEqual(events.map(({ data }) => JSON.parse(data).id).sort(), [ids[0], ids[1], ids[1]])
   })
-  receiver.secret = hook.secret
-  const order = { endpoint: ORDER.endpoint, body: { model: 'm', messages: [{ role: 'user', content: 'a' }] } }
-  const ids: string[] = []
-  for (let i = 0; i < 2; i++) ids.push((await service.json<{ id: string }>('POST', '/v1/requests', order)).id)
-  await receiver.arrived(2)
-  const { store, blobs, sealed } = service.stores
-  const chunks = await store.read.selectFrom('chunks').selectAll().orderBy('first_line').execute()
-  assert.equal(chunks.length, 2)
-  await blobs.delete(chunks[0]?.audit_blob ?? '')
-  await store.write((tx) => tx.updateTable('chunks').set({ announced: 0, announced_lines: null }).execute())
-  const { batch_id: subject, project_id } = chunks[0]!
-  const claimed = { kind: 'announce', subject, project_id, state: 'leased', epoch: 1 } as const
-  const task = await store.write((tx) =>
-    tx
-      .insertInto('tasks')
-      .values({ id: 'task_1', ...claimed, created: 0 })
-      .returningAll()
-      .executeTakeFirstOrThrow(),
-  )
-  await assert.rejects(announceLines({ store, sealed, clock: store.clock }, task), /audit/)
-  const events = await store.read
-    .selectFrom('events')
-    .select('data')
-    .where('type', '=', 'request.completed')
-    .execute()
-  assert.deepEqual(events.map(({ data }) => JSON.parse(data).id).sort(), [ids[0], ids[1], ids[1]])
-})
 
 test('a failed batch tells its webhook, with a secret of the caller, and a retry takes a webhook of its own', async () => {
   await using upstream = await testUpstream()
