@@ -155,8 +155,13 @@ export const PENDING_LINE = {
 }
 
 /** The status of a background response: servers mark an answer that was cut off as incomplete. */
-export function responseStatus({ status = 'queued', response }: LineRecord): BackgroundResponse['status'] {
-  if (Object(Object(response).body).status === 'incomplete') return 'incomplete'
+export function responseStatus({
+  status = 'queued',
+  response,
+  // Records of version 1.0.0 do not say so.
+  incomplete = Object(Object(response).body).status === 'incomplete',
+}: LineRecord): BackgroundResponse['status'] {
+  if (incomplete) return 'incomplete'
   return status === 'expired' ? 'failed' : status
 }
 

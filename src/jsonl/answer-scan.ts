@@ -24,6 +24,8 @@ export interface Answer {
   stop_reason: StopReason | null
   /** The service tier that the answer names, by which it is priced. */
   service_tier: string | null
+  /** Whether the status of the answer is that of a response that was cut off. */
+  isIncomplete: boolean
   cost: CostPlace
   /** The position of the whole usage, or the position to insert one. */
   usage_place: CostPlace
@@ -220,6 +222,7 @@ export class AnswerScanner {
     let listFault: string | null = `the answer has no ${wanted.shape.list}`
     let statusFault: string | null = null
     let isEmpty = true
+    let isIncomplete = false
     let stop_reason: StopReason | null = null
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       isEmpty = false
@@ -229,8 +232,9 @@ export class AnswerScanner {
       else if (key === 'usage') this.#scanUsage()
       else if (key === 'service_tier') this.#scanServiceTier()
       else if (key === 'status') {
-        const isKnown = json.readString() && json.text(wanted.statuses) !== null
-        statusFault = isKnown ? null : 'the status of the answer is none of an answer'
+        const status = json.readString() ? json.text(wanted.statuses) : null
+        isIncomplete = status === 'incomplete'
+        statusFault = status !== null ? null : 'the status of the answer is none of an answer'
       } else if (key === 'stop_reason') {
         const isText = json.readString()
         stop_reason = isText ? json.text(STOP_WORDS) : null
@@ -270,6 +274,7 @@ export class AnswerScanner {
       generated_bytes: this.#generated_bytes,
       stop_reason,
       service_tier: this.#service_tier,
+      isIncomplete,
       cost: usage === null || isUsageRejected ? usage_place : (this.#cost ?? usage_place),
       usage_place,
     }

@@ -174,6 +174,8 @@ export interface LineEnd {
   service_tier: string | null
   /** The number of choices, vectors or scores that the answer lacks. */
   missing: number
+  /** Whether the answer was cut off, where its status says so; absent: no. */
+  isIncomplete?: boolean
   usage: TokenUsage | null
   /** Whether some of the usage was estimated, since the server reported none, or zeros beside an answer. */
   usage_estimated: boolean
@@ -190,7 +192,7 @@ export interface LineEnd {
 }
 
 /** An upper bound of a record's bytes beside the texts that `recordTextBytes` counts. */
-export const RECORD_BYTES_MAX = 1_370
+export const RECORD_BYTES_MAX = 1_390
 const ATTEMPT_BYTES_MAX = 200
 
 /** An upper bound of the bytes of all texts of the record. */
@@ -245,6 +247,7 @@ export function writeRecord(
   if (end.usage === null) out.ascii('null')
   else writeUsage(out, end.usage)
   if (end.missing > 0) out.ascii(`,"missing":${end.missing}`)
+  if (end.isIncomplete) out.ascii(',"incomplete":true')
   if (end.usage_estimated) out.ascii(',"usage_estimated":true')
   if (end.usage_reported !== null) out.text(`,"usage_reported":${end.usage_reported}`)
   out.ascii(',"cost_usd":')

@@ -202,6 +202,7 @@ export function recordAnswer(
       attempts,
       upstream,
       missing: missingEntries(to, answer),
+      isIncomplete: answer.isIncomplete,
       service_tier: answer.service_tier,
       usage: billed,
       usage_estimated: isEstimated,
@@ -247,6 +248,7 @@ export function recordShared(
     {
       ...unbilled(attempts, now),
       missing: missingEntries(to, answer),
+      isIncomplete: answer.isIncomplete,
       usage: NO_TOKENS,
       shared_from: from,
     },

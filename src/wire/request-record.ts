@@ -89,6 +89,11 @@ export const LineRecord = object('LineRecord', {
   missing: Type.Optional(
     count('How many choices, vectors or scores the answer has less than were asked for; absent: none.'),
   ),
+  incomplete: Type.Optional(
+    Type.Boolean({
+      description: 'True for a response that the model server calls incomplete; absent for others.',
+    }),
+  ),
   usage: anything('Tokens; null where there was no result.'),
   cost_usd: amount(),
   shared_from: Type.Optional(

@@ -382,3 +382,20 @@ test('a background response is a single request to its endpoint, in the form of 
     assert.deepEqual([wrong.status, error.param], [400, param])
   }
 })
+
+test('a response that was cut off stays incomplete when its result is gone', async () => {
+  const answer = { object: 'response', status: 'incomplete', output: [{ type: 'message' }] }
+  await using upstream = await testUpstream(({ response }) => send(response, 200, JSON.stringify(answer)))
+  const yaml = configFor(upstream.base_url, 'requests: {gather: {lines: 1}}')
+  await using service = await TestService.start(
+    yaml.replace('- id: m', '- id: m\n    endpoints: [/v1/responses]'),
+  )
+  const order = { model: 'm', input: 'a', background: true }
+  const { id } = await service.json<{ id: string }>('POST', '/v1/responses', order)
+  const { batch_id } = await waited(service, id.replace('resp_', 'req_'))
+  const read = () => service.json<{ status: string; output: object[] }>('GET', `/v1/responses/${id}`)
+  assert.partialDeepStrictEqual(await read(), answer)
+  const { output_file_id } = await service.ended(batch_id)
+  await service.json('DELETE', `/v1/files/${output_file_id}`)
+  assert.partialDeepStrictEqual(await read(), { status: 'incomplete', output: [] })
+})
