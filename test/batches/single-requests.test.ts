@@ -148,6 +148,28 @@ test('a repeated call with its key gets the first answer, and is sent once', asy
   assert.equal(upstream.calls.length, 2)
 })
 
+test('many calls that wait for one request are answered, those that may not wait at once', async () => {
+  // More than may wait, and more than the large reads that may be queued.
+  const CALLS = 200
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url), { worker: false })
+  const { id } = await post(service, chat('a'))
+  const found: string[] = []
+  const enough = Promise.withResolvers<void>()
+  const calls = Array.from({ length: CALLS }, async () => {
+    const { status } = await waited(service, id)
+    if (found.push(status) === CALLS - 64) enough.resolve()
+  })
+  await Promise.race([enough.promise, Promise.all(calls)])
+  assert.deepEqual([found.length, new Set(found)], [CALLS - 64, new Set(['queued'])])
+  await service.worker.start()
+  await Promise.all(calls)
+  assert.deepEqual(new Set(found.slice(CALLS - 64)), new Set(['completed']))
+  // None of them waits for the others.
+  const ended = await Promise.all(Array.from({ length: CALLS }, () => waited(service, id)))
+  assert.deepEqual(new Set(ended.map(({ status }) => status)), new Set(['completed']))
+})
+
 test('a request is cancelled alone, before it is sent', async () => {
   await using upstream = await testUpstream()
   const held: (() => void)[] = []

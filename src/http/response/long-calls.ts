@@ -178,19 +178,30 @@ export class HeavyReads {
 
   /** Waits until the project may open a read, which ends when the answer is sent or the caller disconnects. */
   async open(project_id: string, answer: ServerResponse): Promise<HeavyRead> {
+    const read = this.begin(project_id, answer)
+    await this.grow(read)
+    return read
+  }
+
+  /** Begins a read that only takes turns, until it turns out to be large (`grow`). */
+  begin(project_id: string, answer: ServerResponse): HeavyRead {
     const left = new AbortController()
     const leave = (): void =>
       left.abort(new ApiError('invalid_request', 'The connection ended before the answer was complete.'))
     whenClosed(answer, leave)
+    return new HeavyRead(this.#working, project_id, left.signal)
+  }
+
+  /** Waits until the project may have another large read open. Throws rate_limit_exceeded. */
+  async grow({ project_id, closed }: HeavyRead): Promise<void> {
     try {
-      const close = await this.#open.enter(project_id, left.signal)
-      left.signal.addEventListener('abort', close, { once: true })
+      const close = await this.#open.enter(project_id, closed)
+      closed.addEventListener('abort', close, { once: true })
     } catch (error) {
       if (!(error instanceof QueueFull)) throw error
       const message = `${OPEN.waitingMax} reads of tables, results and lines of this project wait already.`
       throw new ApiError('rate_limit_exceeded', message, {}, RETRY_S)
     }
-    return new HeavyRead(this.#working, project_id, left.signal)
   }
 }
 
@@ -198,12 +209,12 @@ export class HeavyRead {
   /** The signal that aborts when the answer has been sent, or the caller has disconnected. */
   readonly closed: AbortSignal
   readonly #working: ProjectQueue
-  readonly #project_id: string
+  readonly project_id: string
   #endTurn = (): void => {}
 
   constructor(working: ProjectQueue, project_id: string, closed: AbortSignal) {
     this.#working = working
-    this.#project_id = project_id
+    this.project_id = project_id
     this.closed = closed
   }
 
@@ -247,7 +258,7 @@ export class HeavyRead {
   async #begin(): Promise<void> {
     // SQLite answers at once: without this, no other call would be served between two pieces.
     await new Promise((resolve) => setImmediate(resolve))
-    this.#endTurn = await this.#working.enter(this.#project_id, this.closed)
+    this.#endTurn = await this.#working.enter(this.project_id, this.closed)
   }
 }
 

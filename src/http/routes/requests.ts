@@ -25,6 +25,8 @@ import { waitMs } from './create-batch.ts'
 const DEFAULT_DAYS = 30
 const DAY_MS = 86_400_000
 const AUDIT_MAX = 1_000
+/** The size of a line's record up to which it is no large read, of which a project has few at once. */
+const SMALL_BYTES_MAX = 64 * 1024
 
 const ListQuery = {
   ...PageQuery,
@@ -141,8 +143,14 @@ export function requestRoutes(app: App, deps: RouteDependencies): void {
     id: string,
     reply: FastifyReply,
   ): Promise<FastifyReply | LineRecord> {
-    const read = await reads.open(caller.project_id, reply.raw)
-    const record = await read.turn(() => lines.find(caller, id))
+    const read = reads.begin(caller.project_id, reply.raw)
+    const find = () => read.turn(() => lines.find(caller, id))
+    let record = await find()
+    if ('text' in record && record.bytes > SMALL_BYTES_MAX) {
+      await reads.grow(read)
+      // Its content may have been deleted meanwhile.
+      record = await find()
+    }
     if (!('text' in record)) return record
     reply.type('application/json; charset=utf-8').header('content-length', record.bytes)
     return reply.send(read.stream(record.text))
