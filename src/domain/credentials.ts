@@ -25,7 +25,7 @@ export function keyProblem(text: string): string | null {
 
 /** The reason for which `text` is no set of public keys (JWKS); null for such a set. */
 export function keySetProblem(text: string): string | null {
-  const set = parsedJson(text)
+  const set = parsedJson(text.trim())
   const keys: readonly unknown[] | null = isRecord(set) && Array.isArray(set.keys) ? set.keys : null
   if (keys === null) return 'holds no JSON Web Key Set: {"keys": [...]}'
   if (keys.some((key) => isRecord(key) && typeof key.d === 'string'))

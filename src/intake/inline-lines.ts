@@ -6,7 +6,7 @@ import { isUtf8 } from 'node:buffer'
 import { createHash } from 'node:crypto'
 import type { BatchEndpoint } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
-import { hasByteOrderMark, inBlocks, LF } from '../jsonl/byte-lines.ts'
+import { inBlocks, LF } from '../jsonl/byte-lines.ts'
 import { DEPTH_MAX, JsonScanner, Names } from '../jsonl/json-scan.ts'
 
 export const INLINE_LINES_MAX = 10_000
@@ -79,7 +79,7 @@ async function takeMember<T>(
   take: (json: JsonScanner) => Promise<T>,
 ): Promise<{ rest: Buffer; taken: T | null }> {
   const json = new JsonScanner()
-  json.open(bytes, hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0, bytes.length)
+  json.open(bytes, 0, bytes.length)
   if (json.kind() !== 'object') return { rest: bytes, taken: null }
   const kept: Buffer[] = []
   let keptTo = 0

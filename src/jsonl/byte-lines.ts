@@ -11,6 +11,10 @@ export function hasByteOrderMark(bytes: Buffer, start: number, end: number): boo
   return end - start >= 3 && bytes[start] === 0xef && bytes[start + 1] === 0xbb && bytes[start + 2] === 0xbf
 }
 
+export function withoutByteOrderMark(bytes: Buffer): Buffer {
+  return hasByteOrderMark(bytes, 0, bytes.length) ? bytes.subarray(3) : bytes
+}
+
 /** The end of a line without its CR; `end` excludes the line feed. */
 export function withoutCr(bytes: Buffer, start: number, end: number): number {
   return end > start && bytes[end - 1] === CR ? end - 1 : end

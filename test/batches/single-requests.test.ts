@@ -421,3 +421,27 @@ test('a response that was cut off stays incomplete when its result is gone', asy
   await service.json('DELETE', `/v1/files/${output_file_id}`)
   assert.partialDeepStrictEqual(await read(), { status: 'incomplete', output: [] })
 })
+
+test('a byte order mark before the body of a call is no part of it', async () => {
+  await using upstream = await testUpstream(({ response }) => send(response, 400, '{}'))
+  const yaml = configFor(upstream.base_url).replace(
+    '- id: m',
+    '- id: m\n    endpoints: [/v1/chat/completions, /v1/responses, /v1/messages]',
+  )
+  await using service = await TestService.start(yaml)
+  const messages = [{ role: 'user', content: 'a' }]
+  const params = { model: 'm', max_tokens: 5, messages }
+  for (const [path, order] of [
+    ['/v1/responses', { model: 'm', input: 'a', background: true }],
+    ['/v1/requests', chat('a')],
+    [
+      '/v1/batches',
+      { endpoint: CHAT, completion_window: '24h', requests: [{ custom_id: 'a', body: chat('a').body }] },
+    ],
+    ['/v1/messages/batches', { requests: [{ custom_id: 'a', params }] }],
+    ['/v1/limits', { scope: 'project', metric: 'requests', amount: 3, window: 'day', action: 'notify' }],
+  ] as const) {
+    const answer = await service.request('POST', path, `\ufeff${JSON.stringify(order)}`, JSON_TYPE)
+    assert.ok(answer.ok, `${path}: ${await answer.text()}`)
+  }
+})

@@ -100,8 +100,13 @@ describe('offpeak gather', { timeout: 60_000 }, () => {
     const { post, stop } = await listening('bytes', '--entity', 'team:a', '--window', '4h')
     for (const path of ['chat/completions', 'completions', 'embeddings', 'responses', 'messages']) {
       const body = `{"model": "sim-1",\n "temperature": 1.0, "of": "${path}"}`
-      for (const prefix of ['/v1/', '/', '/v1/v1/']) {
-        const answer = await post(prefix + path, body)
+      // Programs on .NET may begin with a byte order mark.
+      for (const [prefix, mark] of [
+        ['/v1/', ''],
+        ['/', '\ufeff'],
+        ['/v1/v1/', ''],
+      ] as const) {
+        const answer = await post(prefix + path, mark + body)
         assert.deepEqual([answer.status, await answer.text()], [200, ANSWER], path)
         const made = fake.made.at(-1)
         assert.equal(made?.body, body)

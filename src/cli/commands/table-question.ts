@@ -137,9 +137,7 @@ async function givenTerms(flags: TableFlags): Promise<Partial<TableTerms>> {
   const given = {
     ...{ model, prompt, system, image, param, limit, prefix, delimiter: cells, spreadsheet },
     ...(input === undefined ? {} : { prompt: input, embeds: true }),
-    ...(promptFile === undefined
-      ? {}
-      : { prompt: await readFile(promptFile, 'utf8'), prompt_file: promptFile }),
+    ...(promptFile === undefined ? {} : { prompt: await readText(promptFile), prompt_file: promptFile }),
     schema: schema === undefined ? undefined : (await readSchema(schema)).schema,
     skip_empty: skipEmpty,
   }
@@ -226,11 +224,16 @@ function delimiter(text: string): string {
 
 // The JSON Schema that answers are to follow: read from a file, and asked for as the `response_format` of requests.
 
+/** The text of a file without a byte order mark, which is part of no prompt and of no JSON. */
+async function readText(path: string): Promise<string> {
+  return (await readFile(path, 'utf8')).replace(/^\ufeff/, '')
+}
+
 /** Reads the JSON Schema of an object from a file. */
 export async function readSchema(path: string): Promise<AnswerSchema> {
   let schema: unknown
   try {
-    schema = JSON.parse((await readFile(path, 'utf8')).replace(/^\ufeff/, ''))
+    schema = JSON.parse(await readText(path))
   } catch (error) {
     if (error instanceof SyntaxError) throw new Failure(`${path} is not JSON: ${error.message}`)
     throw error

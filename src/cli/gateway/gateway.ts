@@ -8,6 +8,7 @@ import { messageOf, ApiError as ServiceError } from '../../domain/errors.ts'
 import { readWhole } from '../../domain/gathered-bytes.ts'
 import { http } from '../../domain/http-module.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
+import { withoutByteOrderMark } from '../../jsonl/byte-lines.ts'
 import { membersOf } from '../../jsonl/json-members.ts'
 import { Names } from '../../jsonl/json-scan.ts'
 import { isMessagesPath, messagesError } from '../../wire/message-batch.ts'
@@ -98,7 +99,7 @@ export class Gateway {
       const { bytes, isWhole } = await readWhole(request, BODY_BYTES_MAX)
       if (!isWhole)
         throw new ServiceError('payload_too_large', `The body is larger than ${BODY_BYTES_MAX} bytes.`)
-      await this.#answer(path, readCall(bytes, this.#parts.terms.model), response)
+      await this.#answer(path, readCall(withoutByteOrderMark(bytes), this.#parts.terms.model), response)
     } catch (error) {
       if (response.destroyed) return
       const told = errorOf(error)

@@ -33,7 +33,8 @@ class Issuer implements AsyncDisposable {
       createServer((_request, response) => {
         issuer.reads++
         if (issuer.isDown) response.writeHead(503).end()
-        else void issuer.#shown().then((keys) => response.end(JSON.stringify({ keys })))
+        // With a byte order mark, as servers on .NET may begin.
+        else void issuer.#shown().then((keys) => response.end(`\ufeff${JSON.stringify({ keys })}`))
       }),
     )
     return issuer

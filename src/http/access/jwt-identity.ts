@@ -258,7 +258,8 @@ export async function readKeySet({ jwks_url, jwks_file }: KeySetPlace): Promise<
   const text = jwks_url === null ? await readFile(jwks_file ?? '', 'utf8') : await fetched(jwks_url)
   const problem = keySetProblem(text)
   if (problem !== null) throw new Error(problem)
-  return text
+  // A byte order mark counts as white space.
+  return text.trim()
 }
 
 async function fetched(url: string): Promise<string> {

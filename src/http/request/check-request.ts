@@ -12,6 +12,7 @@ import { compressionOf } from '../../domain/file.ts'
 import { readWhole } from '../../domain/gathered-bytes.ts'
 import { shortened, storableText, unstorable } from '../../domain/text.ts'
 import { takeBody, takeInlineLines } from '../../intake/inline-lines.ts'
+import { withoutByteOrderMark } from '../../jsonl/byte-lines.ts'
 import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
 
 // A body that cannot be read correctly gets a 415 that says how to send it.
@@ -92,14 +93,15 @@ export async function readJson(request: FastifyRequest, body: Readable): Promise
   const { bytes, isWhole } = await readWhole(body, length === undefined ? bytesMax : Number(length))
   if (!isWhole) throw new ApiError('payload_too_large', bytesMax < bodyLimit ? UNKNOWN_LENGTH : undefined)
   if (declared?.raw) return bytes
+  const content = withoutByteOrderMark(bytes)
   const compression = compressionOf(bytes)
   if (compression !== null)
     throw new ApiError('unsupported_media_type', `The body is compressed (${compression}). Send it as it is.`)
-  let rest = bytes
-  if (declared?.takesLines === true) ({ rest, lines: request.lines } = await takeInlineLines(bytes))
+  let rest = content
+  if (declared?.takesLines === true) ({ rest, lines: request.lines } = await takeInlineLines(content))
   else if (declared?.takesLines)
-    ({ rest, body: request.bytesOfBody } = await takeBody(bytes, declared.takesLines))
-  else return read(bytes)
+    ({ rest, body: request.bytesOfBody } = await takeBody(content, declared.takesLines))
+  else return read(content)
   if (rest.length > JSON_BYTES_MAX) throw new ApiError('payload_too_large')
   return read(rest)
 }
