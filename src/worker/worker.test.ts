@@ -8,6 +8,7 @@ import { listLines } from '../audit/list-lines.ts'
 import { newId } from '../domain/ids.ts'
 import { FREE } from '../domain/money.ts'
 import { cancelBatch } from '../lifecycle/batch.ts'
+import { LiveServer } from '../servers/live/live-server.ts'
 import { moveBatch } from '../store/batches.ts'
 import { releaseChunk } from '../store/chunks.ts'
 import { amountsByKey } from '../store/ledger.ts'
@@ -79,6 +80,27 @@ test('a worker that shuts down aborts lines that are in flight for too long, and
   await stopped
   const [row] = await world.chunks()
   assert.deepEqual([row?.state, row?.completed, row?.failed], ['ready', 0, 0])
+})
+
+test('two workers divide a server with live traffic by what the other one reports, and take no line for that traffic', async () => {
+  const SEATS = 16
+  const live = [1, 2].map(() => new LiveServer({ waiting_max: 0, cache_max: 0.85 }))
+  await using world = await workerWorld({ chunks: 8, lines: 20, concurrency: 64, workers: 2, live })
+  const { clock, server } = world
+  server.backend.readTraffic = async () => {
+    const running = Math.min(SEATS, server.inFlight.length)
+    return { running, waiting: server.inFlight.length - running, cache: null, tokens: null, steps: null }
+  }
+  await world.start()
+  await world.until(() => server.inFlight.length >= SEATS, 1_000)
+  // No line ends, and each worker has read the other's last report.
+  await clock.advance(20_000)
+  assert.deepEqual(
+    live.map(({ share }) => share.partForLines),
+    [1, 1],
+  )
+  const inFlight = live.map((one) => one.inFlight)
+  assert.ok(Math.min(...inFlight) >= SEATS / 4, `${inFlight} lines in flight`)
 })
 
 test('a worker notices that a batch is cancelled, and sends no further line of it', async () => {

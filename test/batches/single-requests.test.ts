@@ -175,7 +175,8 @@ test('a request is cancelled alone, before it is sent', async () => {
   const held: (() => void)[] = []
   upstream.reply = (call) => void held.push(() => echo(call))
   await using service = await TestService.start(
-    configFor(upstream.base_url).replace('timeout: 5s', 'timeout: 5s, concurrency_max: 1'),
+    // The first one is held until the second has ended, however long that takes.
+    configFor(upstream.base_url).replace('timeout: 5s', 'timeout: 10m, concurrency_max: 1'),
   )
   const first = await post(service, chat('a'))
   await upstream.arrived(1)

@@ -2,10 +2,7 @@
 // proxy that notes what the worker was told and what it sent. Events are compared with each other, never with a time.
 
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { type TestContext, test } from 'node:test'
 import { type EngineOptions, engineSettings } from '../../bench/engine/engine.ts'
@@ -192,38 +189,6 @@ test('lines stop within a reading when others fill the cache', async (t) => {
   assertBacksOff(engine.readings.slice(from), isFull)
   const batch = await service.ended(id)
   assert.equal(batch.request_counts.completed, 40)
-})
-
-test('two workers keep to one share', async (t) => {
-  const seats = 16
-  const engine = await server(t, { max_num_seqs: seats, step_ms: 20 })
-  const folder = await mkdtemp(join(tmpdir(), 'offpeak-test-'))
-  t.after(() => rm(folder, { recursive: true, force: true }))
-  const yaml = config(engine.base_url)
-  await using first = await TestService.start(yaml, { folder })
-  await using second = await TestService.start(yaml, { folder })
-  const inFlight = ({ worker }: TestService): number => worker.lanes.get('m')?.inFlight ?? 0
-  const most = { first: 0, second: 0 }
-  const file = await first.upload(lines(3000))
-  const { id } = await first.create(file.id)
-  await engine.until(() => inFlight(first) > 0 && inFlight(second) > 0)
-  // By then both have read the other's report.
-  const from = engine.readings.length + 20
-  await engine.until(() => {
-    most.first = Math.max(most.first, inFlight(first))
-    most.second = Math.max(most.second, inFlight(second))
-    return engine.readings.length > from + 60
-  })
-  const together = engine.readings.slice(from)
-  const tooMany = together.filter(({ waiting }) => waiting > 0)
-  assert.ok(most.first > 0 && most.second > 0)
-  assert.ok(
-    tooMany.length <= together.length / 2,
-    `lines waited at ${tooMany.length} of ${together.length} readings`,
-  )
-  await first.json('POST', `/v1/batches/${id}/cancel`)
-  // Either may have been the one that ended it.
-  while ((await first.get(id)).status !== 'cancelled') await engine.nextReading()
 })
 
 test('a priority is the last key of the body, and no other byte changes', async (t) => {

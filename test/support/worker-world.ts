@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import type { RetryPolicy } from '../../src/dispatch/gates/retries.ts'
+import type { LiveServer } from '../../src/servers/live/live-server.ts'
 import { ModelServer, type Upstream } from '../../src/servers/upstream.ts'
 import { wakeParked } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
@@ -21,6 +22,8 @@ export interface WorkerWorldOptions extends BatchSize {
   memoryBytes?: number
   /** One unless told; the others have an upstream of their own at the scripted server. */
   workers?: number
+  /** What each worker knows of live traffic at the scripted server; nothing unless told. */
+  live?: LiveServer[]
   /** Beside the scripted server, or instead of it. */
   upstreams?: (server: ModelServer) => Upstream[]
 }
@@ -30,9 +33,11 @@ export async function workerWorld(options: WorkerWorldOptions) {
   const queued = await queuedBatch(options)
   const { clock, store, sealed, models } = queued
   const server = scriptedBackend()
+  const live = [...(options.live ?? [])]
   const makeUpstream = () =>
     new ModelServer({
       backend: server.backend,
+      live: live.shift() ?? null,
       concurrency_max: options.concurrency ?? 8,
       modelAlias: null,
     })
