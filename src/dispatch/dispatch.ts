@@ -134,7 +134,7 @@ export class Dispatch {
 
   // From the claim of a chunk to its end.
 
-  /** Gives a claimed run what is known of its lines: cancellations, tries and remote batches. */
+  /** Gives a claimed run the known state of its lines: cancellations, tries and remote batches. */
   async restore(run: Run): Promise<void> {
     this.lines.cancel(run, run.claim.cancelled_lines)
     this.lines.parked.restore(run)
@@ -425,7 +425,7 @@ export class Dispatch {
     if (how === 'sealed' && results.hasReservations) this.#wakeOverLimit(run.claim.project_id)
   }
 
-  /** Wakes chunks that wait for a limit: a sealed chunk has released what is left of its reservation. */
+  /** Wakes chunks that wait for a limit: a sealed chunk has released the rest of its reservation. */
   #wakeOverLimit(project_id: string): void {
     const { store, clock, turn } = this.#options
     const now = clock.steady()

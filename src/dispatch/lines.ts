@@ -107,7 +107,7 @@ export class Lines {
     this.#reasks = new Reasks({ checks, memory, turn })
   }
 
-  /** Gives up a run after a mistake of this program. The next worker that claims the chunk begins with what is committed. */
+  /** Gives up a run after a mistake of this program. The next worker continues after the committed lines. */
   broken(run: Run, error: unknown): void {
     const { batch_id: batch, idx: chunk } = run.claim
     this.#options.log.error({ err: error, batch, chunk }, 'a line is in a wrong state; its chunk is given up')
@@ -365,7 +365,7 @@ export class Lines {
 
   // How lines end.
 
-  /** Ends a line that a server has answered, or asks again. Returns what it cost (nano-dollars), unless it is asked again. */
+  /** Ends an answered line, or asks again. Returns the cost of the line (nano-dollars), unless it is asked again. */
   answered(run: Run, position: number, result: Answered, attempt: EndedAttempt): number {
     const misplaced = misplacedEntries(run.recorded(position), result.answer)
     if (misplaced !== null) {
@@ -444,7 +444,7 @@ export class Lines {
     return this.#record(run, position, result, by, attempt.now, attempts, tries?.kept?.spent ?? NO_EARLIER)
   }
 
-  /** Ends the line, and those that follow it, with an answer. */
+  /** Ends the line and its followers with an answer. */
   #record(
     run: Run,
     position: number,
@@ -550,7 +550,7 @@ export class Lines {
     turn.touch(run)
   }
 
-  /** Fails the line, and those that follow it. */
+  /** Fails the line and its followers. */
   #failAll(run: Run, position: number, error: WireError, now: number): void {
     if (this.#standIn(run, position, now)) return
     const from = run.sharedFrom(position)

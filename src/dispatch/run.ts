@@ -358,7 +358,7 @@ export class Run {
     return this.#abort
   }
 
-  /** The `traceparent` of lines that have no span of their own; null where nobody traces. */
+  /** The `traceparent` of lines without a span of their own; null without tracing. */
   get traceparent(): string | null {
     return this.results.trace?.traceparent ?? this.batch.traceparent
   }

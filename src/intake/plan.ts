@@ -39,7 +39,7 @@ const NO_BYTES = Buffer.alloc(0)
 const CHECK_EVERY = 10
 /** Lines of a kilobyte or two that the memory of a worker holds by default. */
 const LINES_AHEAD_SCATTERED = 32_000
-/** The next group of chunks is claimed while so many lines of the last one wait. */
+/** The number of waiting lines of a group of chunks at which the next group is claimed. */
 const LINES_AHEAD_CUT = 8_000
 
 interface PlanDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {

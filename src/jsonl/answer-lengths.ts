@@ -6,7 +6,7 @@ import type { ChunkLine } from './chunk-lines.ts'
 const FAMILIES = 1024
 /** Bytes of a prompt's beginning by which families are told apart; the last one that is known counts. */
 const DEPTHS = [0, 48, 192]
-/** The number of answers from which on the mean of a family counts, and of those that the mean is about. */
+/** The number of answers at which the mean of a family counts, and of the answers over which the mean is taken. */
 const KNOWN_MIN = 3
 const RECENT = 100
 

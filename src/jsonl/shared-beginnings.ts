@@ -67,7 +67,7 @@ interface Group {
   chunks: number[]
 }
 
-/** A beginning of so many lines that its signature stands for all its bytes, in one chunk and between two checks. */
+/** A common beginning, whose signature stands for all its bytes within one chunk and between two checks. */
 interface Common {
   /** The groups of lines by depth; empty where other beginnings have the same signature. */
   groups: readonly Group[]

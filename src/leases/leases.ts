@@ -20,7 +20,7 @@ const RENEWALS_PER_LEASE = 3
 /** The longest time between renewals: a waiting reason can name a missing worker before its lease expires. */
 const RENEW_MS_MAX = 2_000
 
-/** A time by the system's clock (Unix ms), and by one that is never set back. */
+/** A time by the system's clock (Unix ms) and by the steady clock. */
 interface Moment {
   wall: number
   steady: number

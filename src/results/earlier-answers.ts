@@ -26,11 +26,11 @@ const READ_AGAIN_MS = 500
 const CLAIM_WAIT_MS = 5_000
 /** A longer answer is not read into memory: its request is sent again. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
-/** An answer that is read takes its bytes, its text and what is parsed of it. */
+/** The multiple of its bytes that an answer takes while it is read: bytes, text and parsed value. */
 const COPIES = 3
 const REMEMBERED_MAX = 64
 
-/** The row of a chunk as it was read last, and the places of its finished lines; null for one that ended with an error. */
+/** The row of a chunk when it was last read, and the places of its finished lines; null for a line that failed. */
 interface SeenChunk {
   at: number
   chunk: ChunkRow

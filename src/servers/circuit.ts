@@ -229,7 +229,7 @@ export class Circuit {
     this.#openUntil = now + this.#pauseMs
   }
 
-  /** Ends an attempt; of one that the worker aborted, which says nothing about the server, nothing else is told. */
+  /** Ends a probe; the only call for an attempt that the worker aborted, which says nothing about the server. */
   endProbe({ probing, batch_id }: Ticket): void {
     if (probing === 'timed') this.#timedProbe = false
     else if (probing === 'early') this.#earlyProbes.delete(batch_id)
@@ -247,7 +247,7 @@ export class Circuit {
 
 /** Batches remembered at most; the oldest are forgotten first. */
 const BATCHES_MAX = 256
-/** Beyond so many lines of a batch, older ones lose weight. */
+/** The number of lines of a batch beyond which older lines lose weight. */
 const LINES_REMEMBERED = 64
 /** Confirmed misses of a batch before it can be at fault. */
 const MISSES_MIN = 3

@@ -112,7 +112,7 @@ export class ConcurrencyLimit {
     else if (--this.#roundLeft <= 0) this.#endRound(now)
   }
 
-  /** Notes a throttle: the upstream has no capacity beyond what is still in flight. */
+  /** Notes a throttle: the upstream has no capacity beyond the lines still in flight. */
   onThrottled(sent: Sent): void {
     this.#inFlight--
     this.#plateau.onEnded(sent.cohort!)

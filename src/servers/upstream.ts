@@ -135,7 +135,7 @@ export abstract class Upstream {
     return Math.min(this.limit.limit, this.placesAllowed(now))
   }
 
-  /** Whether its server takes lines, or is not one that is started on demand. */
+  /** Whether the upstream's server takes lines, or always runs. */
   get isAvailable(): boolean {
     return this.onDemand?.isAvailable ?? true
   }
@@ -212,7 +212,7 @@ export abstract class Upstream {
     return blame
   }
 
-  /** Notes that it took what it was sent. */
+  /** Notes that the upstream accepted the call's lines. */
   took(call: Call, now: number): void {
     const { limit, circuit } = this
     this.#inFlight--

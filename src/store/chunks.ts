@@ -318,7 +318,7 @@ export async function* chunksOf(
     yield* rows
 }
 
-/** The same chunks, those that share a stretch together. */
+/** The same chunks, with all chunks of a stretch together. */
 export async function* stretchesOf(
   db: Reader,
   batch_id: string,

@@ -14,7 +14,7 @@ export type TaskHandlers = Readonly<Partial<Record<TaskKind, TaskHandler>>>
 /** The bytes to read from which a task is large; large tasks never get the last slot. */
 const LARGE_BYTES_MIN = 2 * 1024 * 1024
 
-/** The value of `large` for a task that may read so many bytes. */
+/** The value of `large` for a task that may read this many bytes. */
 export function sizeClass(bytes: number): number {
   return Number(bytes >= LARGE_BYTES_MIN)
 }

@@ -287,7 +287,7 @@ function contentText(content: unknown): string | null {
   return texts.length === 0 ? null : texts.join('')
 }
 
-/** The fields of an answer, or the error of one that has none. */
+/** The fields of an answer, or the error of an answer without fields. */
 function fieldsOf({ text, finishReason }: Answer & { text: string }): Record<string, unknown> | string {
   const parsed = parsedJson(text)
   if (!isRecord(parsed)) {

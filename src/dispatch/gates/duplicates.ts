@@ -42,7 +42,7 @@ export class Duplicates {
   /** Groups by run and key whose leader is at a batch API, while a line of another run leads a group of its own. */
   readonly #aside = new WeakMap<Run, Map<string, Group>>()
   readonly #led = new WeakMap<Run, Map<number, Group>>()
-  /** Remembered answers by key, the one that was used longest ago first. */
+  /** Remembered answers by key, in the order of their last use. */
   readonly #answers = new Map<string, SharedAnswer>()
   readonly #memory: Pick<ResponseMemory, 'hold' | 'free'>
 

@@ -41,7 +41,7 @@ export class Pauses {
     return this.#isStale
   }
 
-  /** Applies what was read of the batches of the runs; returns the runs for whose lines something has changed. */
+  /** Applies the statuses of the runs' batches; returns the runs with a change for their lines. */
   async refresh(runs: readonly Run[], batches: readonly BatchStatusRow[]): Promise<Run[]> {
     const isChanged = await this.#load()
     if (isChanged) this.#isStale = false

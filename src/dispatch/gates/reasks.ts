@@ -28,7 +28,7 @@ export interface Fault {
 
 /** Checks answers, the texts of JSON values, by one JSON Schema. */
 interface AnswerCheck {
-  /** Null: nothing is wrong; `not_schema: …`: what is. */
+  /** Checks answers: null for one without a fault, else the fault, such as `not_schema: …`. */
   verdicts: (answers: readonly string[]) => Promise<(string | null)[]>
   close: () => void
 }
@@ -54,7 +54,7 @@ interface Waiting extends CheckedAnswer {
 
 interface RunChecks {
   spent: { usedMs: number; checked: number }
-  /** Checks by the text of the schema; the one that was used last is at the end. */
+  /** Checks by the text of the schema, in the order of their last use. */
   bySchema: Map<string, { check: AnswerCheck; waiting: Waiting[]; isBusy: boolean }>
   waiting: Map<number, Waiting>
 }
@@ -141,7 +141,7 @@ export class Reasks {
     if (!group.isBusy) void this.#work(checks, group)
   }
 
-  /** Checks all answers that wait for one schema, those that come meanwhile as well. */
+  /** Checks all answers that wait for one schema, including answers that arrive meanwhile. */
   async #work(
     checks: RunChecks,
     group: { check: AnswerCheck; waiting: Waiting[]; isBusy: boolean },
@@ -207,7 +207,7 @@ export class Reasks {
   }
 }
 
-/** Whether the line is asked no more. Its last answer is examined too: a batch counts those that still have a fault. */
+/** Whether the line is not asked again. Its answer is examined too: batches count faults of final answers. */
 export function isLastAsked(run: Run, position: number): boolean {
   const asked = run.triesOf(position)?.kept?.asked ?? 0
   return run.reask === null || asked >= run.reask.max

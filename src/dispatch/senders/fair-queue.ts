@@ -30,7 +30,7 @@ export interface Entry {
 
 /** The least number of waiting lines of a batch whose lines share prefixes: the more wait, the more go to one server in a row. */
 const LINES_AHEAD_SHARED = 4000
-/** Groups that are looked at for one that belongs to a server. */
+/** The number of groups among which a group of a server is searched for. */
 const SCAN_MAX = 256
 /** Characters of a prefix' key that become its hash. */
 const SHA1_START = 6
@@ -205,7 +205,7 @@ export class FairQueue {
     }
   }
 
-  /** Counts what was taken of a batch that had `before` entries, and drops one that has none left. */
+  /** Counts the lines taken of a batch that had `before` entries, and drops a batch without entries. */
   #took(entity: Entity, lines: BatchLines, before: number): void {
     this.#entries -= before - lines.count
     if (lines.count > 0) return
@@ -250,7 +250,7 @@ export class FairQueue {
   }
 }
 
-/** Members by ID, served round robin: the one that was served last is at the end. */
+/** Members by ID, served round robin: the member that was served last is at the end. */
 class RoundRobin<T extends { id: string }> extends Map<string, T> {
   next(): T | undefined {
     for (const member of this.values()) {
@@ -278,7 +278,7 @@ function isBefore(a: BatchLines, b: BatchLines): boolean {
 export class BatchLines {
   readonly batch_id: string
   readonly deadline: number
-  /** Groups, the one that waits longest first. */
+  /** Groups in the order of their waiting times, the longest first. */
   readonly #groups = new Map<string, PrefixGroup>()
   readonly #assigned = new Map<Replica, Assignment>()
   /** The bytes of a prefix; 0 as long as neither the whole input nor a chunk had prefixes that are shared. */

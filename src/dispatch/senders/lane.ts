@@ -39,7 +39,7 @@ export class Lane {
   readonly #failed: Entry[] = []
   /** Lines without an answer from a batch API, for any other upstream. */
   readonly #returned: Entry[] = []
-  /** Whether the last line sent was one that had failed. */
+  /** Whether the last line sent had failed before. */
   #sentFailed = false
   readonly #atRisk: ReadonlySet<string>
   readonly #alarm: Alarm
@@ -167,7 +167,7 @@ export class Lane {
     this.#queue.add(run, positions, this.unsent)
   }
 
-  /** Learns from an answer of so many tokens. */
+  /** Learns from an answer with this many tokens. */
   answered(run: Run, position: number, tokens: number): void {
     this.#queue.lengths.ended(run, position, tokens)
   }

@@ -59,7 +59,7 @@ export class Route {
     return this.#lowest.at(-1)?.find(([first]) => first?.tier === tier) ?? []
   }
 
-  /** The upstreams that any line may be sent to, or those that one of an at-risk batch may. */
+  /** The upstreams to which any line, or any line of an at-risk batch, may be sent. */
   inUse(now: number, isAtRisk = false): readonly Upstream[] {
     return this.#tiersFor(isAtRisk, null, now).flat()
   }

@@ -76,7 +76,7 @@ export class LiveServer {
     return !this.#reading && now - this.#readAt >= everyMs - READ_MS / 5
   }
 
-  /** Reads it and sets the share; `others` is asked beforehand, as what is read is to be the latest. */
+  /** Reads the server's traffic and sets the share. `others` is read before, so that the traffic is the latest. */
   async read(
     readTraffic: (() => Promise<ServerTraffic | null>) | undefined,
     others: OtherWorkers,

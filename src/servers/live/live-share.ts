@@ -30,7 +30,7 @@ const START = 2
 /** The rise of the share per second: this part of the requests that the server ends, and at least so many lines. */
 const RISE = 0.25
 const RISE_MIN_PER_S = 1
-/** The time of a request before the first of ours was answered. */
+/** The assumed time of a request until one of our lines was answered. */
 const RESIDENCE_MS = 5_000
 /** The bound of requests at a server of unknown speed: this multiple of the running requests, and so many more. */
 const UNKNOWN_FACTOR = 1.3
@@ -111,7 +111,7 @@ export class LiveShare {
   #answers = { ms: 0, tokens: 0 }
   /** The fastest recent time of a token in those answers. */
   #fastestMs = Number.POSITIVE_INFINITY
-  /** The times of a token at the last three readings: one that is wrong is not the fastest. */
+  /** The times of a token at the last three readings, so that one wrong value is not taken for the fastest. */
   #tokenMs: readonly number[] = []
 
   constructor(terms: LiveTerms) {

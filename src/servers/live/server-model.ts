@@ -227,7 +227,7 @@ export class StepModel {
   #most = 0
   #fastestMs = Number.POSITIVE_INFINITY
 
-  /** Adds the time of a token while so many requests were worked on, `ms` after the last sample. */
+  /** Adds the time of a token at these numbers of requests, `ms` after the last sample. */
   add(others: number, ours: number, stepMs: number, ms: number): void {
     const requests = others + ours
     if (!(requests > 0 && stepMs > 0)) return

@@ -74,10 +74,10 @@ export class Claimer {
   /** The time of the next search for waiting entities, by the steady clock, and the last served entity by project. */
   #entitiesAt = 0
   readonly #lastEntity = new Map<string, string>()
-  /** Whether to look for chunks of which batch APIs have lines, and for chunks that go before lines which wait here. */
+  /** Whether to search for chunks with lines at batch APIs, and for chunks that precede lines waiting here. */
   #looksForEnded = true
   #looksAhead = true
-  /** The last claim returned as many chunks as requested, or there is news of chunks: the next claim need not look first. */
+  /** Whether the next claim needs no search: the last one returned all requested chunks, or chunks were announced. */
   #lastClaimWasFull = false
   #hasNews = false
 
@@ -85,7 +85,7 @@ export class Claimer {
     this.#options = options
   }
 
-  /** Claims more chunks, unless the last look found nothing. */
+  /** Claims more chunks, unless the last claim found nothing. */
   refill(): void {
     if (!this.#foundNothing) this.#rounds.start()
   }

@@ -103,7 +103,7 @@ export class LimitGate {
     )
   }
 
-  /** Requeues runs whose lines are reserved at lower prices than hold now. `limited`: also those that have met no limit yet. */
+  /** Requeues runs whose lines are reserved at lower prices. `limited`: also runs without a limit so far. */
   requeueUnderpriced(runs: Iterable<Run> = this.#options.runs.values(), limited = false): void {
     const { models, lines } = this.#options
     for (const run of runs)

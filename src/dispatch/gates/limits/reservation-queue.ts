@@ -107,7 +107,7 @@ export class ReservationQueue {
 type AttemptOutcome = ReadonlyMap<number, boolean>
 
 interface Attempts {
-  /** The number of the last attempt that is known to have taken effect, and that of the last one that was made. */
+  /** The number of the last attempt that is known to have taken effect, and the number of the last attempt. */
   last: number
   made: number
   /** The outcomes of attempts, by number, that are not known to have taken effect. */

@@ -157,7 +157,7 @@ export class ReservedFunds {
     }
   }
 
-  /** Whether so much of the reserved funds covers committed excess that a check may free funds. */
+  /** Whether committed excess takes such a part of the reserved funds that a check may free funds. */
   get isLow(): boolean {
     for (const accounts of this.#accounts.values())
       for (const { metrics, unsent, committed } of accounts.values())

@@ -58,7 +58,7 @@ export class BatchApiUpstream extends Upstream {
     return tokens.length
   }
 
-  /** Notes that it refused a batch of so many projected tokens for its size. */
+  /** Notes that the batch API refused a batch of this many projected tokens for its size. */
   refusedSize(tokens: number, now: number): void {
     Object.assign(this.#room, { tokens: Math.floor(tokens / 2), until: now + ROOM_MS })
   }

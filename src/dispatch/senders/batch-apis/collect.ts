@@ -146,7 +146,7 @@ export class Collector {
     return null
   }
 
-  /** Ends a line that a batch API had, or has it tried again. Returns what it cost (nano-dollars). */
+  /** Ends a line of a batch API, or retries it. Returns the cost of the line (nano-dollars). */
   end(run: Run, position: number, result: BackendResult, blame: Blame, attempt: EndedAttempt): number {
     const { lines, observe } = this.#options
     observe?.attempted(attempt.upstream, result.kind, attempt.now - attempt.at)

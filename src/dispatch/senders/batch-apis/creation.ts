@@ -213,7 +213,7 @@ export class Creations {
     await api.cancel(id, until.signal)
   }
 
-  /** Decides about a batch that may be there, while nobody can tell. */
+  /** Decides about a batch that may exist while the batch API does not tell. */
   async #unknown(creation: Creation, error: unknown): Promise<CreationEnd> {
     const { run, row, upstream, until } = creation
     const { store, clock, log, rows } = this.#options
@@ -265,7 +265,7 @@ function hasFaults({ run, positions }: Creation): boolean {
   return positions.some((position) => run.lines[position]!.fault !== null)
 }
 
-/** The batch to look for after the answer to a creation was lost. */
+/** The description of a batch that is searched for after the answer to its creation was lost. */
 export function wantedBatch(store: Store, row: RemoteBatchRow): WantedBatch {
   const { id: name, file_id, line_count, created: since, upstream } = row
   return { name, file_id, line_count, since, taken: (ids) => openRemoteIds(store.read, upstream, ids) }

@@ -131,7 +131,7 @@ export class RemoteExecutor {
     return null
   }
 
-  /** The batch API of the lowest tier that has room, there with the fewest lines; for a line that failed, one that answers. */
+  /** The batch API of the lowest tier with room, with the fewest lines; for a failed line, an answering one. */
   #choose(run: Run, position: number, now: number): BatchApiUpstream | null {
     const route = this.#options.lanes.get(run.lines[position]!.model ?? '')?.route
     if (!route) return null

@@ -208,7 +208,7 @@ export class Poller {
     }
   }
 
-  /** Decides without the batch API's answer; returns whether nothing is left to look at. `isUnseen`: no progress is known. */
+  /** Decides without an answer; returns whether polls end. `isUnseen`: no progress is known. */
   async #decide(row: RemoteBatchRow, batch: BatchStatusRow | undefined, isUnseen: boolean): Promise<boolean> {
     if (batch === undefined) return false
     const now = this.#options.clock.now()
@@ -276,7 +276,7 @@ export class Poller {
     if (seen.result.kind !== 'throttled') await this.#failing(row, batch, false, seen.result)
   }
 
-  /** Stores what was seen of a batch that goes on. */
+  /** Stores the progress of a batch that goes on. */
   async #seen(
     row: RemoteBatchRow,
     batch: BatchStatusRow,
@@ -300,7 +300,7 @@ export class Poller {
     await this.#change(row, { status, detail, failing_since: null })
   }
 
-  /** Whether it is to be cancelled, so that its lines are answered elsewhere, or what it has answered is read in time. */
+  /** Whether the batch must be cancelled, so that lines are answered elsewhere, or results read in time. */
   #isLate(row: RemoteBatchRow, batch: BatchStatusRow, seen: SeenBatch | null): boolean {
     const { clock, rows } = this.#options
     const now = clock.now()
@@ -372,7 +372,7 @@ export class Poller {
     await store.write((tx) => settleRemoteBatch(tx, row, chunk.epoch, change))
   }
 
-  /** Cancels a batch that was given up, and deletes the files of one that has ended; tries again for a while. */
+  /** Cancels an abandoned batch, and deletes the files of an ended batch; tries again for a while. */
   async #tidy(row: RemoteBatchRow, api: BatchApi | null): Promise<void> {
     if (api === null) return await this.#change(row, DONE)
     try {

@@ -167,7 +167,7 @@ export class RemoteRows {
     return run.positions(REMOTE).filter((position) => lines.has(run.lines[position]!.line))
   }
 
-  /** Remote lines that are in no batch: theirs was refused. */
+  /** Remote lines without a batch, since their batch was refused. */
   unclaimed(run: Run, positions: readonly number[]): number[] {
     const there = new Set(this.of(run).flatMap((row) => this.positionsOf(run, row)))
     return positions.filter((position) => run.stateOf(position) === REMOTE && !there.has(position))
