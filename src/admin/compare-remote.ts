@@ -3,6 +3,7 @@
 // counting them; the audit records of such a chunk are counted instead.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { nanosFromUsd } from '../domain/money.ts'
+import { counted } from '../domain/text.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { remoteBatchPages } from '../store/remote-batches.ts'
 import { readRow } from '../store/rows.ts'
@@ -81,8 +82,9 @@ function add(sums: Map<string, RemoteSums>, row: RemoteBatchRow): string | null 
   if (completed === null) return isGivenUp ? 'it was given up, and has not said since what it answered' : null
   sum.remote_answered += completed
   if (!isRecorded || completed === row.answered) return null
-  if (isGivenUp) return `it was given up; ${completed} lines that it answered there are not recorded here`
-  return `${completed} lines were answered there, ${row.answered} are recorded here`
+  if (isGivenUp)
+    return `it was given up; ${counted(completed, 'line that it answered there is', 'lines that it answered there are')} not recorded here`
+  return `${counted(completed, 'line was', 'lines were')} answered there, ${row.answered} ${row.answered === 1 ? 'is' : 'are'} recorded here`
 }
 
 /** A remote batch with the counts of its audit records, if it counts fewer answers than the batch API. */

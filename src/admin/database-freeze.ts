@@ -2,6 +2,7 @@
 // key. The order of steps prevents a race: a service opens its session before it looks for the mark of the admin
 // command, and the admin command sets the mark before it looks for sessions.
 import { ExplainedError } from '../domain/errors.ts'
+import { counted } from '../domain/text.ts'
 import {
   deleteProperty,
   readProperty,
@@ -48,7 +49,7 @@ export async function assertNoLiveProcess(store: Store, doing: string): Promise<
   if (count === 0) return
   const seconds = Math.ceil(longest_ms / 1000)
   throw new AdminCommandError(
-    `${doing}: ${count} of the service's processes (api, worker or serve) are running; stop them all first. ` +
+    `${doing}: ${counted(count, 'process', 'processes')} of the service (api, worker or serve) ${count === 1 ? 'is' : 'are'} running; stop them all first. ` +
       `One that was killed counts for another ${seconds} s at most.`,
   )
 }

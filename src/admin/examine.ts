@@ -4,6 +4,7 @@
 import { BlobDamaged, BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
+import { counted } from '../domain/text.ts'
 import { ORPHAN_AGE_MS, unknownBlobs } from '../maintenance/sweep.ts'
 import { type BlobUse, blobPages, danglingUses, readBlobRow, usesOfBlob } from '../store/blobs.ts'
 import type { BlobRow } from '../store/schema.ts'
@@ -138,7 +139,7 @@ function strangeKey(id: string, count: number, ours: string | null): Finding {
   return {
     level: 'not set',
     about: 'master_key',
-    problem: `${count} blobs open under master key ${id} alone, and ${have}`,
+    problem: `${counted(count, 'blob opens', 'blobs open')} under master key ${id} alone, and ${have}`,
     advice: 'Bring that key back: restore DIR/master-key, or set OFFPEAK_MASTER_KEY to what it held.',
     affects: [],
   }
@@ -160,7 +161,7 @@ async function examineOrphans(
   tell({
     level: 'note',
     about: 'orphans',
-    problem: `${count} blobs (${bytes} bytes) belong to nothing: a crash left them`,
+    problem: `${counted(count, 'blob belongs', 'blobs belong')} to nothing (${counted(bytes, 'byte')}): a crash left them`,
     advice: 'Any running worker removes them within two hours.',
     affects: [],
   })

@@ -6,6 +6,7 @@ import { randomInt, randomUUID } from 'node:crypto'
 import { type Blobs, nullIfMissing } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { mapAhead } from '../domain/project-queue.ts'
+import { counted } from '../domain/text.ts'
 import { blobPages } from '../store/blobs.ts'
 import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
 import { insertInto } from '../store/rows.ts'
@@ -162,7 +163,7 @@ async function copyTables(
         await writeProperty(tx, 'move_progress', JSON.stringify(reached))
       })
       copied += rows.length
-      tell(`${table}: ${copied} rows copied`)
+      tell(`${table}: ${counted(copied, 'row')} copied`)
     }
   }
   await to.write((tx) =>
@@ -185,7 +186,7 @@ async function copyBlobs(from: Place, to: Place, limit: number, tell: (text: str
     const reached: Progress = { table: BLOBS, after: [last.key] }
     await to.store.write((tx) => writeProperty(tx, 'move_progress', JSON.stringify(reached)))
     copied += rows.length
-    tell(`${copied} blobs copied`)
+    tell(`${counted(copied, 'blob')} copied`)
   }
 }
 
@@ -196,7 +197,7 @@ async function compareTables(from: Store, to: Store, rows_at_once: number): Prom
     const here = await sumTable(to.read, table, rows_at_once)
     if (there.sha256 !== here.sha256)
       throw new AdminCommandError(
-        `the table ${table} differs: ${there.rows} rows were to be moved, ${here.rows} are there. Something wrote to one of the databases meanwhile; begin again with an empty target`,
+        `the table ${table} differs: ${counted(there.rows, 'row was', 'rows were')} to be moved, ${here.rows} ${here.rows === 1 ? 'is' : 'are'} there. Something wrote to one of the databases meanwhile; begin again with an empty target`,
       )
     rows += here.rows
   }

@@ -10,6 +10,7 @@ import type { KeyService } from '../blobs/key-service.ts'
 import { type KeyPlace, type MasterKey, readMasterKey } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf, rewrap } from '../blobs/wrap-key.ts'
+import { counted } from '../domain/text.ts'
 import { secretName } from '../notify/webhook-signature.ts'
 import {
   blobPages,
@@ -204,10 +205,12 @@ async function countWrappedKeys(store: Store): Promise<{ in_use: KeysInUse; samp
 function rejectUnknownKeys(in_use: KeysInUse, known: ReadonlySet<string | undefined>): void {
   for (const [id, count] of in_use) {
     if (id === null)
-      throw new AdminCommandError(`${count} wrapped keys are damaged; "offpeak doctor" names the blobs`)
+      throw new AdminCommandError(
+        `${counted(count, 'wrapped key is', 'wrapped keys are')} damaged; "offpeak doctor" names the blobs`,
+      )
     if (!known.has(id))
       throw new AdminCommandError(
-        `${count} keys and secrets are wrapped by master key ${id}, which was not given: bring that key back first`,
+        `${counted(count, 'key or secret is', 'keys and secrets are')} wrapped by master key ${id}, which was not given: bring that key back first`,
       )
   }
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ERRORS } from '../domain/errors.ts'
 import { WAITING_CODES } from '../domain/progress.ts'
-import { fill, WAITING_TEXTS } from '../domain/waiting-text.ts'
+import { fill, WAITING_TEXTS, waitingText } from '../domain/waiting-text.ts'
 import { languageOf } from './i18n.ts'
 import { advice, waiting } from './messages/de.ts'
 import { messages } from './messages/texts.ts'
@@ -39,4 +39,16 @@ test('the language is what was chosen, else the first of the browser that there 
   assert.equal(languageOf('de', ['en-GB']), 'de')
   assert.equal(languageOf(null, ['fr-FR', 'de-AT', 'en']), 'de')
   assert.equal(languageOf('xx', ['fr']), 'en')
+})
+
+test('texts of lines at a batch API agree with their number', () => {
+  const said = (lines: number, options = {}): string =>
+    waitingText('remote_running', { lines, upstream: 'X' }, options)
+  assert.equal(said(1), 'X has 1 line of it in a batch; its result is recorded when it has finished it.')
+  assert.equal(
+    said(2),
+    'X has 2 lines of it in a batch; their results are recorded when it has finished them.',
+  )
+  const german = { texts: waiting, locale: 'de' }
+  assert.match(said(1, german), /1 Zeile in einem Batch; das Ergebnis wird übernommen, wenn es fertig ist/)
 })

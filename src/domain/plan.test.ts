@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
 import { durationMs, durationText } from './days.ts'
-import { type Plan, QUOTAS_DEFAULT, windowOf } from './plan.ts'
+import { type Plan, QUOTAS_DEFAULT, quotaExceeded, windowOf } from './plan.ts'
 
 describe('durations', () => {
   test('each unit is understood', () => {
@@ -82,4 +82,9 @@ describe('the window of a batch', () => {
     for (const text of ['', '0h', 'soon', '24', '24H', '-24h'])
       assert.equal(windowOf(payg, text), 'invalid', text)
   })
+})
+
+test('the message of a quota agrees with its limit', () => {
+  assert.match(quotaExceeded('open_batches', 1, 1, 1).message, /may have 1 unfinished batch; it has 1, and/)
+  assert.match(quotaExceeded('keys', 2, 2, 1).message, /may have 2 API keys; it has 2, and/)
 })

@@ -1,7 +1,9 @@
 // A plan sets the completion windows, the retention of content and the quotas of its projects.
+
 import { durationMs } from './days.ts'
 import { ApiError } from './errors.ts'
 import type { Retention } from './retention.ts'
+import { counted } from './text.ts'
 
 export interface CompletionWindow {
   /** The window as configured and as a batch shows it: `24h`. */
@@ -72,31 +74,46 @@ export const QUOTAS_DEFAULT: Quotas = {
 const OF_CALLS: readonly QuotaName[] = ['uploads', 'downloads', 'streams']
 
 /** The resource that each quota counts, and how to reduce its use. */
-const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
+const TEXTS: Record<QuotaName, { one: string; many?: string; advice: string }> = {
   stored_bytes: {
-    what: 'bytes in files, results included',
+    one: 'byte in files, results included',
+    many: 'bytes in files, results included',
     advice: 'Delete files that are no longer needed.',
   },
-  open_batches: { what: 'unfinished batches', advice: 'Wait until some have ended, or cancel some.' },
+  open_batches: {
+    one: 'unfinished batch',
+    many: 'unfinished batches',
+    advice: 'Wait until some have ended, or cancel some.',
+  },
   queued_lines: {
-    what: 'unfinished lines in batches',
+    one: 'unfinished line in batches',
+    many: 'unfinished lines in batches',
     advice: 'Wait until more lines have finished, or cancel a batch.',
   },
   queued_tokens: {
-    what: 'tokens of unfinished lines of one model',
+    one: 'token of unfinished lines of one model',
+    many: 'tokens of unfinished lines of one model',
     advice: 'Wait until more of its lines have ended, or cancel a batch.',
   },
   limits: {
-    what: 'limits',
+    one: 'limit',
     advice:
       'Delete limits that are no longer needed; a limit with the scope `entity_type` covers many entities.',
   },
-  webhooks: { what: 'webhooks', advice: 'Delete a webhook first.' },
-  entities_per_batch: { what: 'different entities in one batch', advice: 'Split the file by entity.' },
-  uploads: { what: 'concurrent uploads', advice: 'Wait until one of them has ended, then try again.' },
-  downloads: { what: 'concurrent downloads', advice: 'Wait until one of them has ended, then try again.' },
-  streams: { what: 'concurrent streams of live updates', advice: 'End one of them first.' },
-  keys: { what: 'API keys', advice: 'Revoke keys that are no longer needed.' },
+  webhooks: { one: 'webhook', advice: 'Delete a webhook first.' },
+  entities_per_batch: {
+    one: 'different entity in one batch',
+    many: 'different entities in one batch',
+    advice: 'Split the file by entity.',
+  },
+  uploads: { one: 'concurrent upload', advice: 'Wait until one of them has ended, then try again.' },
+  downloads: { one: 'concurrent download', advice: 'Wait until one of them has ended, then try again.' },
+  streams: {
+    one: 'concurrent stream of live updates',
+    many: 'concurrent streams of live updates',
+    advice: 'End one of them first.',
+  },
+  keys: { one: 'API key', advice: 'Revoke keys that are no longer needed.' },
 }
 
 const SPLIT =
@@ -110,7 +127,7 @@ export function quotaExceeded(
   more: number,
   model?: string,
 ): ApiError {
-  const { what, advice } = TEXTS[name]
+  const { one, many, advice } = TEXTS[name]
   const of = model === undefined ? '' : ` of ${model}`
   // A call that alone exceeds the limit can never succeed.
   const neverFits = more > limit
@@ -122,7 +139,7 @@ export function quotaExceeded(
         : `it has ${used}${of}, and this call would add ${more}`
   const state = neverFits ? 'is too small for this call' : 'is used up'
   const next = neverFits && name !== 'entities_per_batch' ? SPLIT : advice
-  const message = `The quota \`${name}\` ${state}: a project on this plan may have ${limit} ${what}; ${use}. ${next}`
+  const message = `The quota \`${name}\` ${state}: a project on this plan may have ${counted(limit, one, many)}; ${use}. ${next}`
   const details = neverFits ? { quota: name, never_fits: true as const } : { quota: name }
   return new ApiError('quota_exceeded', message, details, OF_CALLS.includes(name) ? 1 : undefined)
 }

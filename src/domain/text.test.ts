@@ -5,7 +5,7 @@ import { masterKeyFromText } from '../blobs/master-key.ts'
 import { newSigningSecret } from '../notify/webhook-signature.ts'
 import { makeApiKey } from './api-key.ts'
 import { newId } from './ids.ts'
-import { visible, visibleLines, withoutSecrets, withoutUrlSecrets } from './text.ts'
+import { counted, visible, visibleLines, withoutSecrets, withoutUrlSecrets } from './text.ts'
 
 const HOSTILE = [
   '\u001b[2J',
@@ -104,4 +104,10 @@ test('URLs are shown without user, password, unknown parameters and fragment, in
     '(see https://h/a)',
   ])
     assert.equal(withoutUrlSecrets(text), text)
+})
+
+test('a number takes the words that agree with it', () => {
+  const said = [0, 1, 2].map((count) => counted(count, 'batch is', 'batches are'))
+  assert.deepEqual(said, ['0 batches are', '1 batch is', '2 batches are'])
+  assert.equal(counted(1_000, 'line'), '1000 lines')
 })

@@ -56,6 +56,11 @@ export function quoted(name: string): string {
   return JSON.stringify(shortened(name, 100))
 }
 
+/** A number with the words that it takes: `1 line is`, `2 lines are`. `many`: by default, `one` with an s. */
+export function counted(count: number, one: string, many = `${one}s`, shown = String(count)): string {
+  return `${shown} ${count === 1 ? one : many}`
+}
+
 /** Ends `text` with a full stop, so that another sentence can follow. */
 export function sentence(text: string): string {
   return /[.!?\u2026]$/.test(text) ? text : `${text}.`

@@ -29,19 +29,19 @@ export const WAITING_TEXTS = {
   stores_failing: 'The database or the blob store did not answer; it is tried again soon.',
   parked: 'Its model was unavailable; it is tried again soon.',
   remote: 'A batch API has its lines; their results are recorded when it has finished them.',
-  remote_sending: '{lines} {lines|line|lines} of it are being sent to {upstream}.',
+  remote_sending: '{lines} {lines|line of it is|lines of it are} being sent to {upstream}.',
   remote_unknown:
-    'It is not known yet whether {upstream} has taken {lines} {lines|line|lines} of it{because}; that is looked up before they are sent again.',
+    'It is not known yet whether {upstream} has taken {lines} {lines|line|lines} of it{because}; that is looked up before {lines|it is|they are} sent again.',
   remote_ended:
-    '{upstream} has ended with {lines} {lines|line|lines} of it {where}; their results are recorded next.',
+    '{upstream} has ended with {lines} {lines|line|lines} of it {where}; {lines|its result is|their results are} recorded next.',
   remote_unreadable:
-    '{upstream} has ended with {lines} {lines|line|lines} of it {where}, and their results cannot be read{because}; it is tried again.',
+    '{upstream} has ended with {lines} {lines|line|lines} of it {where}, and {lines|its result|their results} cannot be read{because}; it is tried again.',
   remote_lost:
-    '{upstream} has {lines} {lines|line|lines} of it {where}, and nothing can be learned of them{because}; it is tried again.',
+    '{upstream} has {lines} {lines|line|lines} of it {where}, and nothing can be learned of {lines|it|them}{because}; it is tried again.',
   remote_cancelling:
     '{upstream} has {lines} {lines|line|lines} of it {where}, which is being cancelled there; what it has not answered is answered by other servers or ends with the batch.',
   remote_running:
-    '{upstream} has {lines} {lines|line|lines} of it {where}{status}; their results are recorded when it has finished them.',
+    '{upstream} has {lines} {lines|line|lines} of it {where}{status}; {lines|its result is|their results are} recorded when it has finished {lines|it|them}.',
   /** Parts of the texts above. */
   'part.upstream': 'the batch API',
   'part.batches': 'in {remote_batches} batches',

@@ -24,6 +24,7 @@ import type { EngineConfig } from '../config/config.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
 import { messageOf } from '../domain/errors.ts'
 import type { Log } from '../domain/log.ts'
+import { counted } from '../domain/text.ts'
 import { type EngineAccess, type EnginePlace, type EngineState, newApiKey, orderOf } from './engine-access.ts'
 import { EngineOutput, type EngineProcess, type LaunchEngine } from './engine-process.ts'
 import type { Machine, Tenant } from './machine.ts'
@@ -394,7 +395,7 @@ export class Engine implements ServerOnDemand, Tenant {
   #unreachable(): BackendResult {
     const reason = `the server ${this.name} ${this.#failure ?? 'is not running'}`
     if (this.#hasGivenUp) {
-      const message = `T${reason.slice(1)}; it was started ${this.#startsFailed} times.`
+      const message = `T${reason.slice(1)}; it was started ${counted(this.#startsFailed, 'time')}.`
       return { kind: 'refused', status: 503, code: 'upstream_unavailable', message }
     }
     const operatorReason = `${reason}; its output is in ${this.#options.output}`

@@ -2,6 +2,7 @@
 // one is idle, otherwise only for at-risk batches, and then the least loaded engine stops first. An engine that has run
 // for less than the minimum time is not stopped, so that two engines never alternate faster than either can work.
 import { Alarm, type Clock } from '../domain/clock.ts'
+import { counted } from '../domain/text.ts'
 import type { MachineSpec } from './engine-access.ts'
 
 export interface Tenant {
@@ -40,7 +41,8 @@ export class Machine {
   /** The reason for which an engine can never have room; null when it can. */
   whyNever({ needs }: Tenant): string | null {
     const { gpus, memory_bytes } = this.#spec
-    if (needs.gpus > gpus.length) return `it needs ${needs.gpus} GPUs, and engines.gpus is ${gpus.length}`
+    if (needs.gpus > gpus.length)
+      return `it needs ${counted(needs.gpus, 'GPU')}, and engines.gpus is ${gpus.length}`
     if (needs.memory_bytes > memory_bytes)
       return `it needs ${gib(needs.memory_bytes)}, and engines.memory is ${gib(memory_bytes)}`
     return null

@@ -6,6 +6,7 @@ import { type Clock, every, sleep } from '../domain/clock.ts'
 import { ApiError, ERRORS, invalidParam, isErrorCode } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { quotaExceeded } from '../domain/plan.ts'
+import { counted } from '../domain/text.ts'
 import { insertBlobs, readBlobRow } from '../store/blobs.ts'
 import { findFile } from '../store/files.ts'
 import { lockProject } from '../store/projects.ts'
@@ -261,7 +262,7 @@ export class UploadCompletions {
     if (bytes !== upload.bytes)
       throw new ApiError(
         'upload_mismatch',
-        `The parts have ${bytes} bytes; the upload was announced with ${upload.bytes}.`,
+        `The parts have ${counted(bytes, 'byte')}; the upload was announced with ${upload.bytes}.`,
         { param: 'part_ids' },
       )
     async function* content(): AsyncGenerator<Buffer> {

@@ -3,7 +3,7 @@
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/batch.ts'
 import { ERRORS, type ErrorCode } from '../domain/errors.ts'
-import { shortened } from '../domain/text.ts'
+import { counted, shortened } from '../domain/text.ts'
 import { type LineSink, LineSplitter } from '../jsonl/byte-lines.ts'
 import { type Entries, HashSet64, hashCustomId, type IdHash, SeededHash } from '../jsonl/custom-ids.ts'
 import { type InputLine, LineScanner } from '../jsonl/line-scan.ts'
@@ -53,7 +53,7 @@ function describeInvalidLines(invalid: InvalidLines, read_to_end: boolean): stri
   const more = invalid.count - 1
   const least = read_to_end ? '' : 'at least '
   if (more === 0) return sentence
-  return `${sentence} There ${more === 1 ? 'is' : 'are'} ${least}${more} more invalid ${more === 1 ? 'line' : 'lines'}.`
+  return `${sentence} There ${more === 1 ? 'is' : 'are'} ${least}${counted(more, 'more invalid line')}.`
 }
 
 // Builds a file's index line by line: where its chunks lie, and the token sums by model and entity.
@@ -256,7 +256,7 @@ class FirstPass implements LineSink {
       this.bad.add(
         number,
         'too_many_lines',
-        `The file contains more than ${this.#limits.lines_max} requests.`,
+        `The file contains more than ${counted(this.#limits.lines_max, 'request')}.`,
       )
       this.stopped = true
       return false

@@ -3,7 +3,7 @@
 import { type Endpoint, type EndpointPath, MIXED } from '../domain/endpoint.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
-import { quoted } from '../domain/text.ts'
+import { counted, quoted } from '../domain/text.ts'
 import { charactersPerTokenMax, countedCharacters } from '../domain/tokens.ts'
 import { type InputLine, streamingMessage } from './line-scan.ts'
 import type { BodyFacts, Field, NumberField } from './line-scan-body.ts'
@@ -178,7 +178,7 @@ function checkWindow({ body, bytes }: InputLine, model: Model): WireError | null
   const text = countedText(bytes.toString('utf8', start, end))
   const input = Math.max(1, Math.ceil(text / perToken))
   if (input + asked <= window) return null
-  const message = `The messages are at least ${input} tokens long, which together with an output limit of ${asked} exceeds the context window of ${window} tokens of ${quoted(model.id)}. Shorten the messages or lower \`max_tokens\`.`
+  const message = `The messages are at least ${counted(input, 'token')} long, which together with an output limit of ${asked} exceeds the context window of ${window} tokens of ${quoted(model.id)}. Shorten the messages or lower \`max_tokens\`.`
   return wireError('context_length_exceeded', message, { param: 'messages' })
 }
 

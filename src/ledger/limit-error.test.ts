@@ -55,6 +55,23 @@ describe('the message of a limit', () => {
     assert.equal(new Set(said).size, LANGUAGES.length)
   })
 
+  it('agrees with the number', () => {
+    const said: Record<string, [one: RegExp, two: RegExp]> = {
+      en: [/1 request is used/, /2 requests are used/],
+      de: [/1 Anfrage ist verbraucht/, /2 Anfragen sind verbraucht/],
+      es: [/se ha consumido 1 solicitud /, /se han consumido 2 solicitudes /],
+      fr: [/1 requête a été consommée /, /2 requêtes ont été consommées /],
+    }
+    for (const language of LANGUAGES)
+      for (const [i, shown] of said[language]?.entries() ?? []) {
+        const spent = { ...counter({ metric: 'requests', amount: 2 }), spent: i + 1 }
+        assert.match(lineLimitError(spent, 1, false, language).message, shown)
+        const more = { projected: 1, projectedOpen: 1 }
+        assert.match(batchLimitError(spent, more, language, 0).message, shown)
+      }
+    assert.match(lineLimitError(counter(), 1, false, 'fr').message, /\$US ont été consommés/)
+  })
+
   it('ends with the description, whatever characters it holds', () => {
     const described = counter({ description: "Ask {ops}, <b>#</b> or 'it'." })
     for (const language of LANGUAGES)

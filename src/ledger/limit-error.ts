@@ -77,6 +77,7 @@ function message(
     owner: format(language, 'owner', owner),
     window: WINDOWS[limit.window].words[language],
     metric,
+    n: metric === 'cost_usd' ? usd(spent) : spent,
     sent: wasSent ? 'again' : 'never',
     resets: date.format(window.end),
   })
@@ -141,9 +142,9 @@ interface LimitMessages {
 const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
   en: {
     would_exceed:
-      'This batch may use up to {projected}, which the {window} limit of {amount} for {owner} does not allow: {spent} {metric, select, cost_usd {is spent} other {are used}} and {projectedOpen} may be needed for work under way. The limit resets on {resets}.',
+      'This batch may use up to {projected}, which the {window} limit of {amount} for {owner} does not allow: {spent} {metric, select, cost_usd {is spent} other {{n, plural, one {is} other {are}} used}} and {projectedOpen} may be needed for work under way. The limit resets on {resets}.',
     reached:
-      'The {window} limit of {amount} for {owner} is reached: {spent} {metric, select, cost_usd {is spent} other {are used}}, and this line may need up to {projected}. It was {sent, select, again {sent without an answer, is not sent again} other {not sent}} and is not billed. The limit resets on {resets}.',
+      'The {window} limit of {amount} for {owner} is reached: {spent} {metric, select, cost_usd {is spent} other {{n, plural, one {is} other {are}} used}}, and this line may need up to {projected}. It was {sent, select, again {sent without an answer, is not sent again} other {not sent}} and is not billed. The limit resets on {resets}.',
     owner:
       '{scope, select, project {this project} key {the key “{name}”} model {the model “{name}”} other {“{name}”}}{on, select, model { on the model “{model}”} other {}}',
     described: '{message} ({description})',
@@ -152,9 +153,9 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
   },
   de: {
     would_exceed:
-      'Dieser Batch kann bis zu {projected} verbrauchen; das {window} von {amount} für {owner} lässt das nicht zu: {spent} sind verbraucht, und laufende Arbeit kann {projectedOpen} benötigen. Das Limit wird am {resets} zurückgesetzt.',
+      'Dieser Batch kann bis zu {projected} verbrauchen; das {window} von {amount} für {owner} lässt das nicht zu: {spent} {n, plural, one {ist} other {sind}} verbraucht, und laufende Arbeit kann {projectedOpen} benötigen. Das Limit wird am {resets} zurückgesetzt.',
     reached:
-      'Das {window} von {amount} für {owner} ist erreicht: {spent} sind verbraucht, und diese Zeile kann bis zu {projected} benötigen. Sie wurde {sent, select, again {ohne Antwort gesendet, wird nicht erneut gesendet} other {nicht gesendet}} und wird nicht berechnet. Das Limit wird am {resets} zurückgesetzt.',
+      'Das {window} von {amount} für {owner} ist erreicht: {spent} {n, plural, one {ist} other {sind}} verbraucht, und diese Zeile kann bis zu {projected} benötigen. Sie wurde {sent, select, again {ohne Antwort gesendet, wird nicht erneut gesendet} other {nicht gesendet}} und wird nicht berechnet. Das Limit wird am {resets} zurückgesetzt.',
     owner:
       '{scope, select, project {dieses Projekt} key {den Schlüssel „{name}“} model {das Modell „{name}“} other {„{name}“}}{on, select, model { mit dem Modell „{model}“} other {}}',
     described: '{message} ({description})',
@@ -163,9 +164,9 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
   },
   es: {
     would_exceed:
-      'Este lote puede consumir hasta {projected} y el límite {window} de {amount} para {owner} no lo permite: ya se han consumido {spent} y el trabajo en curso puede necesitar {projectedOpen}. El límite se restablece el {resets}.',
+      'Este lote puede consumir hasta {projected} y el límite {window} de {amount} para {owner} no lo permite: ya se {n, plural, one {ha} other {han}} consumido {spent} y el trabajo en curso puede necesitar {projectedOpen}. El límite se restablece el {resets}.',
     reached:
-      'Se ha alcanzado el límite {window} de {amount} para {owner}: ya se han consumido {spent} y esta línea puede necesitar hasta {projected}. {sent, select, again {Se envió sin obtener respuesta, no se envía de nuevo} other {No se ha enviado}} y no se factura. El límite se restablece el {resets}.',
+      'Se ha alcanzado el límite {window} de {amount} para {owner}: ya se {n, plural, one {ha} other {han}} consumido {spent} y esta línea puede necesitar hasta {projected}. {sent, select, again {Se envió sin obtener respuesta, no se envía de nuevo} other {No se ha enviado}} y no se factura. El límite se restablece el {resets}.',
     owner:
       '{scope, select, project {este proyecto} key {la clave «{name}»} model {el modelo «{name}»} other {«{name}»}}{on, select, model { con el modelo «{model}»} other {}}',
     described: '{message} ({description})',
@@ -174,9 +175,9 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
   },
   fr: {
     would_exceed:
-      'Ce lot peut consommer jusqu’à {projected}, ce que la limite {window} de {amount} pour {owner} ne permet pas : {spent} ont été consommés et le travail en cours peut nécessiter {projectedOpen}. La limite sera réinitialisée le {resets}.',
+      'Ce lot peut consommer jusqu’à {projected}, ce que la limite {window} de {amount} pour {owner} ne permet pas : {spent} {n, plural, one {a} other {ont}} été {metric, select, requests {{n, plural, one {consommée} other {consommées}}} other {{n, plural, one {consommé} other {consommés}}}} et le travail en cours peut nécessiter {projectedOpen}. La limite sera réinitialisée le {resets}.',
     reached:
-      'La limite {window} de {amount} pour {owner} est atteinte : {spent} ont été consommés et cette ligne peut nécessiter jusqu’à {projected}. Elle {sent, select, again {a été envoyée sans obtenir de réponse, n’est pas renvoyée} other {n’a pas été envoyée}} et n’est pas facturée. La limite sera réinitialisée le {resets}.',
+      'La limite {window} de {amount} pour {owner} est atteinte : {spent} {n, plural, one {a} other {ont}} été {metric, select, requests {{n, plural, one {consommée} other {consommées}}} other {{n, plural, one {consommé} other {consommés}}}} et cette ligne peut nécessiter jusqu’à {projected}. Elle {sent, select, again {a été envoyée sans obtenir de réponse, n’est pas renvoyée} other {n’a pas été envoyée}} et n’est pas facturée. La limite sera réinitialisée le {resets}.',
     owner:
       '{scope, select, project {ce projet} key {la clé « {name} »} model {le modèle « {name} »} other {« {name} »}}{on, select, model { avec le modèle « {model} »} other {}}',
     described: '{message} ({description})',

@@ -928,7 +928,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByText('Download', { exact: true }).click()
     const [download] = await Promise.all([
       page.waitForEvent('download'),
-      page.getByRole('link', { name: 'All 61 lines (CSV)' }).click(),
+      page.getByRole('link', { name: '61 lines (CSV)' }).click(),
     ])
     const rows = (await readFile(await download.path(), 'utf8')).split('\r\n')
     assert.equal(rows[0], '\ufeffcustom_id,answer,error,input_tokens,output_tokens,cost_usd')
@@ -937,7 +937,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByText('Download', { exact: true }).click()
     const [parquet] = await Promise.all([
       page.waitForEvent('download'),
-      page.getByRole('link', { name: 'All 61 lines (Parquet)' }).click(),
+      page.getByRole('link', { name: '61 lines (Parquet)' }).click(),
     ])
     assert.equal((await readFile(await parquet.path())).subarray(0, 4).toString(), 'PAR1')
   })

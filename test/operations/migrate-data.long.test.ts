@@ -135,7 +135,7 @@ test('a target with anything in it is refused, and so is a service that runs on 
   const api = await register(one.service.stores, one.from, silent)
   await assert.rejects(migrateData(one.from, one.to, quiet), {
     name: 'AdminCommandError',
-    message: /^nothing can be moved from .*: 1 of the service's processes/,
+    message: /^nothing can be moved from .*: 1 process of the service /,
   })
   await api.close()
   {

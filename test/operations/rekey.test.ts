@@ -155,7 +155,7 @@ test('while the service runs, or is at rest for a moment only, the key is not ch
   await using service = await TestService.start(configFor(upstream.base_url))
   const refused = {
     name: 'AdminCommandError',
-    message: /cannot be changed: 1 of the service's processes .* are running; stop them all first/,
+    message: /cannot be changed: 1 process of the service .* is running; stop them all first/,
   }
   await assert.rejects(rekeyStores(service.config, { tell }, none), refused)
   await service.worker.stop()

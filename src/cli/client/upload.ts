@@ -310,6 +310,6 @@ export class ModelOverride {
       .slice(0, NAMED_MAX)
       .map(([model, lines]) => `${model ?? 'no model'} in ${counted(lines, 'line')}`)
     const more = all.length - parts.length
-    return `${this.model}, in place of ${parts.join(', ')}${more > 0 ? ` and ${more} others` : ''}`
+    return `${this.model}, in place of ${parts.join(', ')}${more > 0 ? ` and ${counted(more, 'other')}` : ''}`
   }
 }

@@ -17,7 +17,15 @@ import { addCall, addResource, showId } from '../client/object-commands.ts'
 import type { JsonFlags, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { commaList, examples, fraction } from '../terminal/option-values.ts'
-import { humanBytes, humanCount, humanTime, humanUsd, printTable, writeLine } from '../terminal/terminal.ts'
+import {
+  counted,
+  humanBytes,
+  humanCount,
+  humanTime,
+  humanUsd,
+  printTable,
+  writeLine,
+} from '../terminal/terminal.ts'
 
 interface TermFlags extends JsonFlags {
   action?: LimitAction
@@ -196,7 +204,7 @@ export function appliesTo(limit: Pick<LimitObject, 'entity' | 'entity_type' | 'k
 
 /** An amount (by default the cap) in the limit's metric: `$25.00`, `1,000,000 tokens`, `500 requests`. */
 export function capText({ metric, amount: cap }: LimitObject, amount = cap): string {
-  return metric === 'cost_usd' ? humanUsd(amount) : `${humanCount(amount)} ${metric}`
+  return metric === 'cost_usd' ? humanUsd(amount) : counted(amount, metric.slice(0, -1))
 }
 
 function terms({ action, description, notifyAt }: TermFlags) {

@@ -205,7 +205,7 @@ async function runLocked(
         if (retry.lines === 0) return await reportNothing(shell, retry, flags)
         const rest = retry.rows - retry.unanswered
         view.message(
-          `Asking again about ${counted(retry.lines, 'row')} of ${retry.rows}; ${rest} stay as they are.`,
+          `Asking again about ${counted(retry.lines, 'row')} of ${retry.rows}; ${counted(rest, 'row stays as it is', 'rows stay as they are')}.`,
         )
       }
       const server = [given.upstream, given.engine, engine && given.model].filter(Boolean).join(' ')

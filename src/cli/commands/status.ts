@@ -149,7 +149,7 @@ export async function showBatch(
     ...shown,
     request_counts: `${humanCount(done)} of ${counted(total, 'line')} done (${percent(done, total)}%), ${humanCount(failed - not_run)} failed, ${humanCount(not_run)} not run`,
     ...(usage && {
-      usage: `${humanCount(usage.input_tokens)} input tokens (${humanCount(usage.input_tokens_details.cached_tokens)} cached), ${humanCount(usage.output_tokens)} output tokens`,
+      usage: `${counted(usage.input_tokens, 'input token')} (${humanCount(usage.input_tokens_details.cached_tokens)} cached), ${counted(usage.output_tokens, 'output token')}`,
     }),
     cost_usd: humanUsd(batch.cost_usd),
     ...(isOpen && {

@@ -85,7 +85,7 @@ async function rekeyStores(shell: Shell, flags: RekeyFlags): Promise<void> {
     tell(done) {
       if (done < reported + REPORT_EVERY) return
       reported = done
-      writeLine(stderr, `${humanCount(done)} keys rewrapped`)
+      writeLine(stderr, `${counted(done, 'key')} rewrapped`)
     },
   })
   if (flags.json) return printJson(stdout, report)
@@ -242,7 +242,7 @@ async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
     const there = one.remote_cost_nanos === null ? '' : ` for ${humanUsd(usd(one.remote_cost_nanos))}`
     writeLine(
       stdout,
-      `${one.upstream}: ${counted(one.lines, 'line')} in ${one.batches === 1 ? '1 remote batch' : `${humanCount(one.batches)} remote batches`}, ${one.unfinished} unfinished, ${one.given_up} given up; ` +
+      `${one.upstream}: ${counted(one.lines, 'line')} in ${counted(one.batches, 'remote batch', 'remote batches')}, ${one.unfinished} unfinished, ${one.given_up} given up; ` +
         `${counted(one.answered, 'line')} recorded here for ${humanUsd(usd(one.cost_nanos))}; by its own account ${counted(one.remote_answered, 'line')} answered${there}.`,
     )
   }
@@ -300,8 +300,7 @@ async function reconcile(shell: Shell, flags: BooksFlags): Promise<void> {
   if (flags.json) return printJson(stdout, { ok: mismatches.length === 0, ...found })
   for (const { project_id, batch_id, problem } of mismatches)
     writeLine(stdout, `${batch_id ?? project_id}  ${problem}`)
-  const batchCount = batches === 1 ? '1 batch' : `${humanCount(batches)} batches`
-  const extent = `${counted(projects, 'project')}, ${batchCount}, ${counted(lines, 'result line')} read`
+  const extent = `${counted(projects, 'project')}, ${counted(batches, 'batch', 'batches')}, ${counted(lines, 'result line')} read`
   const sum = humanUsd(usd(cost_nanos))
   if (mismatches.length === 0) writeLine(stdout, `The books balance: ${extent}, ${sum} in all.`)
   else writeLine(stdout, `The books do not balance: ${counted(mismatches.length, 'difference')}; ${extent}.`)

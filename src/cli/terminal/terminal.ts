@@ -6,7 +6,7 @@ import { type Readable, Transform, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { StringDecoder } from 'node:string_decoder'
 import { styleText } from 'node:util'
-import { visible, visibleLines } from '../../domain/text.ts'
+import { counted as countedAs, visible, visibleLines } from '../../domain/text.ts'
 
 export interface Output extends Writable {
   isTTY?: boolean
@@ -217,7 +217,7 @@ export function utcTime(seconds: number): string {
   return new Date(seconds * 1000).toISOString().slice(0, 16).replace('T', ' ')
 }
 
-/** A number with a noun: `1 line`, `2 lines`. */
-export function counted(count: number, noun: string): string {
-  return `${humanCount(count)} ${noun}${count === 1 ? '' : 's'}`
+/** A number with the words that it takes, as `counted` of the domain: `1 line`, `12,000 lines`. */
+export function counted(count: number, one: string, many?: string): string {
+  return countedAs(count, one, many, humanCount(count))
 }

@@ -10,6 +10,7 @@ import type { Config } from '../../config/config.ts'
 import { BoundedMap } from '../../domain/bounded-map.ts'
 import { Alarm, type Clock } from '../../domain/clock.ts'
 import { type WireError, wireError } from '../../domain/errors.ts'
+import { counted } from '../../domain/text.ts'
 import type { AttemptRecord, LineAttempts } from '../../results/line-record.ts'
 import type { Blame, EndedAttempt, MissedResult, Upstream } from '../../servers/upstream.ts'
 import { RETRYING } from '../line-state.ts'
@@ -133,8 +134,7 @@ export function addAttempt(run: Run, position: number, ...attempt: Parameters<ty
 function exhausted({ listed, omitted }: LineTries, result: MissedResult): WireError {
   const count = listed.length + omitted
   const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'
-  const attempts = count === 1 ? '1 attempt' : `${count} attempts`
-  return wireError(code, `${reasonForCaller(result)} (after ${attempts}).`)
+  return wireError(code, `${reasonForCaller(result)} (after ${counted(count, 'attempt')}).`)
 }
 
 /** The column `line_tries`: line numbers and their counts. `isStopping`: an outage counts anew for the next worker. */

@@ -2,6 +2,7 @@
 import { errorCodes, type FastifyReply, type FastifyRequest } from 'fastify'
 import { BlobStoreFailed, contentDamaged, isDamaged } from '../../blobs/blobs.ts'
 import { ApiError, ERRORS, openaiError } from '../../domain/errors.ts'
+import { counted } from '../../domain/text.ts'
 import { DatabaseDamaged, DatabaseFailure, DatabaseFull } from '../../store/store.ts'
 import { isMessagesPath, messagesError } from '../../wire/message-batch.ts'
 
@@ -24,7 +25,7 @@ export class MethodNotAllowed extends ErrorWithHeader {
 
 export class RangeNotSatisfiable extends ErrorWithHeader {
   constructor(bytes: number) {
-    const message = `The file has ${bytes} bytes.`
+    const message = `The file has ${counted(bytes, 'byte')}.`
     super(['content-range', `bytes */${bytes}`], 'range_not_satisfiable', message, { param: 'Range' })
   }
 }
