@@ -4,15 +4,23 @@ import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX } from '../domain/batch.ts'
 import { type InputLine, LineScanner } from '../jsonl/line-scan.ts'
 import { FileIndexer } from './validation.ts'
 
-function lineOf(model: unknown, entity?: string): InputLine {
-  const text = JSON.stringify({
+function bytesOf(model: unknown, entity?: string, content = 'Hi'): Buffer {
+  const line = {
     custom_id: 'a',
     method: 'POST',
     url: '/v1/chat/completions',
-    body: { model, messages: [{ role: 'user', content: 'Hi' }] },
+    body: { model, messages: [{ role: 'user', content }] },
     metadata: { entity },
-  })
-  const line = new LineScanner().scan(Buffer.from(text), 0, Buffer.byteLength(text))
+  }
+  return Buffer.from(JSON.stringify(line))
+}
+
+function lineOf(model: unknown, entity?: string): InputLine {
+  return scanned(bytesOf(model, entity))
+}
+
+function scanned(bytes: Buffer, scanner = new LineScanner()): InputLine {
+  const line = scanner.scan(bytes, 0, bytes.length)
   assert.ok(line.ok)
   return line
 }
@@ -47,6 +55,25 @@ test('a chunk ends before the line that would be one too many', () => {
       model: 'm',
     },
   ])
+})
+
+test('a chunk begins with each pass of a nested loop over the same beginnings, and with no other line', () => {
+  const lines = Array.from({ length: 2_100 }, (_, i) =>
+    bytesOf('m', undefined, `${'Be brief. '.repeat(9)}${`document ${i} `.repeat(25)}`),
+  )
+  const sizesOf = (count: number, documentOf: (i: number) => number): number[] => {
+    const [indexer, scanner] = [new FileIndexer(), new LineScanner()]
+    for (let i = 0; i < count; i++) indexer.add(scanned(lines[documentOf(i)]!, scanner), i + 1, i, i + 1)
+    return indexer.finish().chunks.map(({ line_count }) => line_count)
+  }
+  assert.deepEqual(
+    sizesOf(6_300, (i) => i % 2_100),
+    [1000, 1000, 100, 1000, 1000, 100, 1000, 1000, 100],
+  )
+  assert.deepEqual(
+    sizesOf(2_500, (i) => (i * i) % 31),
+    [1000, 1000, 500],
+  )
 })
 
 test('a chunk ends before the line that would make it too large; a larger line is alone', () => {

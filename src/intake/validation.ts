@@ -62,6 +62,13 @@ function describeInvalidLines(invalid: InvalidLines, read_to_end: boolean): stri
 const MODEL_CHARACTERS_MAX = 256
 /** The limit of models in `unattributed`; no configuration has as many. */
 const MODELS_MAX = 1000
+/**
+ * The shortest and the longest beginning in bytes by which passes of a nested loop are told apart, as a share of the
+ * first prompt; and the fewest lines of a pass.
+ */
+const PASS_BYTES = [256, 65_536] as const
+const PASS_SHARE = 0.75
+const PASS_LINES_MIN = 2 * CHUNK_LINES_MAX
 
 export class FileIndexer {
   #chunks: ChunkSpan[] = []
@@ -73,6 +80,9 @@ export class FileIndexer {
   #last = emptySums(null, null)
   #groupsMax: number
   readonly #beginnings = new SharedBeginnings()
+  /** The beginning of the first line's prompt, and how many lines follow the last line that has it. */
+  #first: Buffer | null = null
+  #others = 0
 
   constructor(groupsMax = GROUPS_MAX) {
     this.#groupsMax = groupsMax
@@ -80,6 +90,7 @@ export class FileIndexer {
 
   /** Adds a line with its number and its bytes in the file; `byte_end` is after its line break. */
   add(line: InputLine, number: number, byte_start: number, byte_end: number): void {
+    if (this.#beginsPass(line)) this.#chunk = null
     const chunk = this.#place(number, byte_start, byte_end, modelOf(line))
     this.#chunk = chunk
     this.#beginnings.add(line, chunk.index, chunk.index + (chunk.line_count - 1) / CHUNK_LINES_MAX)
@@ -90,6 +101,26 @@ export class FileIndexer {
     const unattributed = [...this.#unattributed.values()]
     const sharing = this.#beginnings.finish(this.#chunks.length)
     return { chunks: this.#chunks, groups: this.#groups, unattributed, sharing }
+  }
+
+  /**
+   * Whether a nested loop, as over questions and then documents, begins its next pass with the line: it begins as the first
+   * line does, and many before it do not. A chunk begins there, so that those of all passes have lines of the same documents.
+   */
+  #beginsPass({ body: { prompt }, bytes }: InputLine): boolean {
+    const [least, most] = PASS_BYTES
+    const { start, end } = prompt
+    this.#first ??= Buffer.from(bytes.subarray(start, start + Math.min(most, PASS_SHARE * (end - start))))
+    const first = this.#first
+    const to = start + first.length
+    const isSame =
+      first.length >= least &&
+      to <= end &&
+      bytes[to - 1] === first[first.length - 1] &&
+      bytes.compare(first, 0, first.length, start, to) === 0
+    const others = this.#others
+    this.#others = isSame ? 0 : others + 1
+    return isSame && others >= PASS_LINES_MIN
   }
 
   /** Adds the line to the current chunk, or to a new one; returns the chunk. */
