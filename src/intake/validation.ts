@@ -93,7 +93,7 @@ export class FileIndexer {
     if (this.#beginsPass(line)) this.#chunk = null
     const chunk = this.#place(number, byte_start, byte_end, modelOf(line))
     this.#chunk = chunk
-    this.#beginnings.add(line, chunk.index, chunk.index + (chunk.line_count - 1) / CHUNK_LINES_MAX)
+    this.#beginnings.add(line, chunk.index, chunk.line_count - 1)
     addLine(this.#group(line), line.body)
   }
 

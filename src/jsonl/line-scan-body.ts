@@ -192,6 +192,8 @@ export class BodyFacts {
   hasOtherTools = false
   /** The `encoding_format`; null where it is absent or no string. */
   encoding: string | null = null
+  /** Whether fields before the prompt, such as tools, are part of what model servers cache. */
+  hasLead = false
   /** The key that asks for a stream, whose value is neither `false` nor `null`; null without one. */
   streams: string | null = null
   /** Whether only the server sees parts of the prompt, such as earlier responses and files by ID (prompt-bound.ts). */
@@ -232,6 +234,7 @@ export class BodyFacts {
     // `length = 0` would free the array's memory, for which the next line allocates anew.
     while (this.#set.found.length > 0) this.#set.found.pop()!.reset()
     this.hasOtherTools = false
+    this.hasLead = false
     this.encoding = null
     this.streams = null
     this.unseen = false
@@ -300,6 +303,7 @@ export class BodyFacts {
         field.number = numberField(json)
         break
       case 'tools':
+        this.hasLead = true
         this.#scanTools(json)
         break
       case 'encoding':
@@ -316,6 +320,9 @@ export class BodyFacts {
         json.skipValue()
         break
       case 'prompt':
+        this.hasLead = true
+        json.skipValue()
+        break
       case 'format':
       case 'reference':
       case 'background':

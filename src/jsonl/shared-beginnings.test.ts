@@ -23,7 +23,7 @@ function lineOf({ text, model = 'm', tools }: Asked): InputLine {
 function sharingOf(lines: readonly Asked[]): Sharing {
   const beginnings = new SharedBeginnings()
   for (const [i, line] of lines.entries())
-    beginnings.add(lineOf(line), Math.floor(i / CHUNK_LINES), i / CHUNK_LINES)
+    beginnings.add(lineOf(line), Math.floor(i / CHUNK_LINES), ((i % CHUNK_LINES) * 1000) / CHUNK_LINES)
   return beginnings.finish(Math.ceil(lines.length / CHUNK_LINES))
 }
 

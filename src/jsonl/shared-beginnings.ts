@@ -7,6 +7,7 @@
 // made of some of the bytes, tells at little cost that most lines are not in the sample; the beginnings in the sample
 // are compared by a hash of all their bytes.
 import { crc32 } from 'node:zlib'
+import { CHUNK_LINES_MAX } from '../domain/batch.ts'
 import type { InputLine } from './line-scan.ts'
 
 export interface Sharing {
@@ -25,6 +26,12 @@ export interface Sharing {
 
 /** Lengths of beginnings in bytes, from some 60 tokens to 16,000. */
 const DEPTHS = [256, 384, 512, 704, 1024, 1472, 2048, 2880, 4096, 8192, 16_384, 32_768, 65_536]
+/** The divisor of all depths, and the number of depths that a prompt reaches by its length in units of it. */
+const UNIT_BITS = 6
+const REACHED = Uint8Array.from(
+  { length: (DEPTHS.at(-1)! >> UNIT_BITS) + 1 },
+  (_, units) => DEPTHS.filter((depth) => depth <= units << UNIT_BITS).length,
+)
 /** Bytes of prompts that a server's cache is assumed to hold: some 65,000 tokens. */
 const NEAR_BYTES = 256 * 1024
 /** The sample size of a depth: at first, added for each chunk, and at most. */
@@ -61,18 +68,21 @@ interface Group {
   same: number
   /** The offset of the last line, among the bytes of all prompts. */
   at: number
-  /** The position of the first line in the file, in chunks. */
+  /** The position of the first line in the file. */
   first: number
   /** The first CHUNKS_PER_GROUP_MAX chunks, ascending. */
   chunks: number[]
 }
 
-/** A common beginning, whose signature stands for all its bytes within one chunk and between two checks. */
+/** A common beginning, whose signature stands for all its bytes between two checks. */
 interface Common {
   /** The groups of lines by depth; empty where other beginnings have the same signature. */
   groups: readonly Group[]
   chunk: number
   lines: number
+  /** Lines of the chunk near the previous one that the groups do not count yet, and the sum of their positions. */
+  repeats: number
+  positions: number
 }
 
 export class SharedBeginnings {
@@ -90,26 +100,26 @@ export class SharedBeginnings {
   #viewed: Buffer | null = null
   #view: DataView = new DataView(new ArrayBuffer(0))
 
-  /** Adds a line of `chunk`, the last chunk so far. `position`: the line's place in the file, in chunks. */
-  add(line: InputLine, chunk: number, position: number): void {
+  /** Adds a line of `chunk`, the last chunk so far; `before`: the chunk's lines before it. */
+  add(line: InputLine, chunk: number, before: number): void {
     const { body, bytes } = line
     if (body.endpoint.usage.output === null) return
-    if (body.model !== this.#model) this.#modelHash = crc32(body.model ?? '')
+    if (body.model !== this.#model) this.#modelHash = crc32(body.model ?? '') | 0
     this.#model = body.model
     if (bytes !== this.#viewed) this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
     this.#viewed = bytes
     const { start, end } = body.prompt
     let leadBytes = 0
     let signature = this.#modelHash
-    for (const { role, start: from, end: to } of body.found) {
-      if ((role !== 'tools' && role !== 'prompt') || from === start) continue
-      leadBytes += to - from
-      signature = signatureOf(signature ^ (to - from), this.#view, from, to, Math.max(8, (to - from) >> 4))
-    }
+    if (body.hasLead)
+      for (const { role, start: from, end: to } of body.found) {
+        if ((role !== 'tools' && role !== 'prompt') || from === start) continue
+        leadBytes += to - from
+        signature = signatureOf(signature ^ (to - from), this.#view, from, to, Math.max(8, (to - from) >> 4))
+      }
     const at = this.#bytes
     this.#bytes += leadBytes + end - start
-    let reached = 0
-    while (reached < DEPTHS.length && DEPTHS[reached]! <= end - start) reached++
+    const reached = REACHED[Math.min(REACHED.length - 1, (end - start) >> UNIT_BITS)]!
     this.#reached[reached]!++
     if (reached === 0) return
     this.#leadBytes += leadBytes
@@ -121,25 +131,51 @@ export class SharedBeginnings {
       this.#signatures[depths] = signature
       from = to
     }
-    if (depths > 0) this.#addSampled(line, start, depths, { at, chunk, position })
+    if (depths === 0) return
+    const position = chunk * CHUNK_LINES_MAX + before
+    const common = this.#common.get(this.#signatures[depths - 1]!)
+    const isKnown = common?.groups.length === depths && ++common.lines % LINES_PER_CHECK !== 0
+    if (!isKnown) this.#addUnknown(line, start, depths, common, { at, chunk, position })
+    else if (common.chunk === chunk && at - common.groups[depths - 1]!.at <= NEAR_BYTES) {
+      // A line that is near in the last group is so in all.
+      common.repeats++
+      common.positions += position
+      for (let depth = 0; depth < depths; depth++) common.groups[depth]!.at = at
+    } else {
+      this.#count(common)
+      common.chunk = chunk
+      for (let depth = 0; depth < depths; depth++)
+        this.#levels[depth]!.repeat(common.groups[depth]!, { at, chunk, position })
+    }
   }
 
-  #addSampled(line: InputLine, start: number, depths: number, place: Place): void {
-    const signature = this.#signatures[depths - 1]!
-    const common = this.#common.get(signature)
-    if (common?.chunk === place.chunk && ++common.lines % LINES_PER_CHECK !== 0) {
-      for (let depth = 0; depth < common.groups.length; depth++)
-        this.#levels[depth]!.repeat(common.groups[depth]!, place)
-      return
-    }
+  /** Counts the lines of a common beginning in its groups. */
+  #count(common: Common): void {
+    const { groups, chunk, repeats, positions } = common
+    if (repeats === 0) return
+    for (let depth = 0; depth < groups.length; depth++)
+      this.#levels[depth]!.add(groups[depth]!, chunk, repeats, positions, repeats)
+    common.repeats = common.positions = 0
+  }
+
+  #addUnknown(
+    line: InputLine,
+    start: number,
+    depths: number,
+    common: Common | undefined,
+    place: Place,
+  ): void {
     this.#groups = []
     if (!this.#addHashed(line, start, depths, place)) return
     const groups = this.#groups
-    const { count } = groups[depths - 1]!
-    if (common === undefined) {
-      if (count >= COMMON_LINES) this.#common.set(signature, { groups, chunk: place.chunk, lines: 0 })
-    } else if (common.groups.at(-1) === groups[depths - 1]) common.chunk = place.chunk
-    else this.#common.set(signature, { groups: [], chunk: -1, lines: 0 })
+    const last = groups[depths - 1]!
+    if (common === undefined && last.count < COMMON_LINES) return
+    if (common && common.groups.at(-1) === last) return
+    if (common) this.#count(common)
+    this.#common.set(this.#signatures[depths - 1]!, {
+      groups: common ? [] : groups,
+      ...{ chunk: place.chunk, lines: 0, repeats: 0, positions: 0 },
+    })
   }
 
   /** Adds the line to the groups of its beginnings; false if it is not in the sample of each depth. */
@@ -147,7 +183,7 @@ export class SharedBeginnings {
     let hash = this.#modelHash
     for (const { role, start: from, end: to } of body.found)
       if (from !== start && (role === 'tools' || role === 'prompt'))
-        hash = crc32(bytes.subarray(from, to), hash)
+        hash = crc32(bytes.subarray(from, to), hash >>> 0)
     const hashes: number[] = []
     let signatures: Int32Array | undefined
     for (let depth = 0, from = start; depth < depths; depth++) {
@@ -175,6 +211,7 @@ export class SharedBeginnings {
 
   /** Drops half of the sample of a depth: by signatures of the first one with `least` beginnings, or else by hashes. */
   #halve(depth: number, least: number): void {
+    for (const common of this.#common.values()) this.#count(common)
     const to = this.#levels.findIndex(
       (level, i) => i <= depth && level.groups.size >= least && level.isHalvedBySignatures(i),
     )
@@ -189,6 +226,7 @@ export class SharedBeginnings {
   }
 
   finish(chunkCount: number): Sharing {
+    for (const common of this.#common.values()) this.#count(common)
     const sharing: Sharing = { prompt_bytes: this.#bytes, shared_bytes: 0, near_bytes: 0, depth: 0 }
     let best = this.#levels[0]!
     let most = 0
@@ -218,6 +256,7 @@ interface Place {
   /** Bytes of prompts before the line. */
   at: number
   chunk: number
+  /** The place in the file, as if each chunk had CHUNK_LINES_MAX lines. */
   position: number
 }
 
@@ -228,20 +267,25 @@ class Level {
   /** Bits that must be zero in the signature and in the hash of a sampled beginning. */
   signatureMask = 0
   hashMask = 0
-  /** Sums by chunk: distances, in chunks, of repeated beginnings to their first; repeated; and new beginnings. */
+  /** Sums by chunk: distances, in positions, of repeated beginnings to their first; repeated; and new beginnings. */
   readonly #distances: number[] = []
   readonly #repeated: number[] = []
   readonly #fresh: number[] = []
 
   /** Adds a line to the group of its beginning. */
   repeat(group: Group, { at, chunk, position }: Place): void {
-    if (chunk >= this.#fresh.length) this.#reach(chunk)
-    this.#repeated[chunk]!++
-    this.#distances[chunk]! += position - group.first
-    group.count++
-    if (at - group.at <= NEAR_BYTES) group.near++
+    this.add(group, chunk, 1, position, at - group.at <= NEAR_BYTES ? 1 : 0)
     group.at = at
-    if (group.chunks[group.chunks.length - 1] === chunk) group.same++
+  }
+
+  /** Adds lines of one chunk to the group of their beginning. `positions`: the sum of them. */
+  add(group: Group, chunk: number, lines: number, positions: number, near: number): void {
+    if (chunk >= this.#fresh.length) this.#reach(chunk)
+    this.#repeated[chunk]! += lines
+    this.#distances[chunk]! += positions - lines * group.first
+    group.count += lines
+    group.near += near
+    if (group.chunks.includes(chunk)) group.same += lines
     else if (group.chunks.length < CHUNKS_PER_GROUP_MAX) group.chunks.push(chunk)
   }
 
@@ -291,7 +335,7 @@ class Level {
       repeated += this.#repeated[chunk] ?? 0
       fresh += this.#fresh[chunk] ?? 0
       if (repeated + fresh < LINES_PER_PLACE_MIN && chunk < chunkCount - 1) continue
-      const distance = repeated > fresh ? distances / repeated : 0
+      const distance = repeated > fresh ? distances / repeated / CHUNK_LINES_MAX : 0
       for (; from <= chunk; from++) places.push(from - distance)
       distances = repeated = fresh = 0
     }
@@ -315,9 +359,11 @@ class Level {
 
 /** A hash of every `step`-th word of the bytes; a sum, since its products do not wait for each other. */
 function signatureOf(seed: number, bytes: DataView, from: number, to: number, step: number): number {
-  let hash = seed
+  // Numbers that are known to be whole take half of the time.
+  const last = (to - 4) | 0
+  let hash = seed | 0
   let factor = 0x4c9e2d51
-  for (let at = from; at + 4 <= to; at += step) {
+  for (let at = from | 0; at <= last; at = (at + step) | 0) {
     hash = (hash + Math.imul(bytes.getInt32(at, true), factor)) | 0
     factor = (factor + 0x1e3779b2) | 0
   }
