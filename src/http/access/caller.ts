@@ -56,8 +56,8 @@ export function callerOf({ caller }: Pick<FastifyRequest, 'caller'>): Caller {
 
 const PLAN_RETRY_S = 5
 
-/** The plan of a caller. Throws service_unavailable for a plan that only other processes know, during a rollout. */
-export function planOf(plans: ReadonlyMap<string, Plan>, caller: Caller): Plan {
+/** The plan of a caller, or of another project. Throws service_unavailable for a plan that only other processes know, during a rollout. */
+export function planOf(plans: ReadonlyMap<string, Plan>, caller: Pick<Caller, 'plan'>): Plan {
   const plan = plans.get(caller.plan)
   if (!plan)
     throw new ApiError(

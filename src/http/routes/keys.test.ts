@@ -119,16 +119,17 @@ describe('keys', () => {
     assert.equal(made.json.project, 'other')
   })
 
-  test('a key has its cap also where this process does not know the plan of the project', async () => {
+  test('no key is made where this process does not know the plan of the project, with or without a cap', async () => {
     await using server = await testServer()
     const operator = await server.issue({ scopes: ['operator', 'files:read'] })
     const { project_id } = await server.issue({ project: 'other', plan: 'gone' })
     const limit = { metric: 'requests', amount: 5, window: 'day' }
-    const { json } = await server.call('POST', '/v1/keys', {
-      key: operator.key,
-      body: { project_id, scopes: ['files:read'], limit },
-    })
-    assert.partialDeepStrictEqual(json, { limit: { scope: 'key', key: json.id, amount: 5 } })
+    for (const more of [{}, { limit }]) {
+      const body = { project_id, scopes: ['files:read'], ...more }
+      const answer = await server.call('POST', '/v1/keys', { key: operator.key, body })
+      assert.equal(answer.outcome, '503 service_unavailable')
+      assert.match(JSON.stringify(answer.json), /does not know the plan of the project, `gone`/)
+    }
   })
 
   test('a key of an operator is revoked by operators alone', async () => {

@@ -14,7 +14,7 @@ import { RETENTION_RULES } from '../../wire/batch.ts'
 import { AMOUNT_RULES, type LimitObject } from '../../wire/limit.ts'
 import { ApiKeyObject, CreateApiKey, NewApiKey, RevokeTokens } from '../../wire/project.ts'
 import { maybeText } from '../../wire/shape.ts'
-import type { Caller } from '../access/caller.ts'
+import { type Caller, planOf } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { addKeyLimit } from './limits.ts'
@@ -73,11 +73,11 @@ export function keyRoutes(
       if (scopes.length === 0) throw invalidParam('scopes', 'Name the `scopes` of the new key.')
       const project_id = request.body.project_id ?? caller.project_id
       const { name: project, plan } = await checkProject(store.read, caller, project_id)
-      const quotas = plans.get(plan)?.quotas
+      const { quotas } = planOf(plans, { plan })
       const order = { project, plan, scopes, name, compat, retention: retention ?? undefined }
       let made: LimitObject | undefined
       const { id, key } = await createKey(store, clock, region, order, async (tx, { id }) => {
-        if (quotas) await checkQuotas(tx, { project_id, quotas }, { keys: 1, ...(limit && { limits: 1 }) })
+        await checkQuotas(tx, { project_id, quotas }, { keys: 1, ...(limit && { limits: 1 }) })
         if (limit) made = await addKeyLimit(tx, { id, project_id }, limit, models, clock.now())
       })
       const row = await readKey(store.read, id)

@@ -84,3 +84,19 @@ test('demand is what open batches need by their deadlines, and the servers that 
   await server.deps.store.write((tx) => updateRows(tx, 'batches', { id }).set({ paused_at: now }).execute())
   assert.deepEqual(await read(), { ...idle, ...none })
 })
+
+test('demand has the models of running workers, also those that this process does not know', async () => {
+  await using server = await testServer()
+  const { key } = await server.issue({ scopes: ['operator'] })
+  const { store, clock } = server.deps
+  const how = { circuit: 'closed' as const, latency_ms: null, errors_per_s: 0, last_error: null }
+  const load = { in_flight: 1, concurrency: 8, concurrency_max: 8, lines_per_s: 0, ...how }
+  const upstreams = [{ model: 'newer', upstream: 'gpu', ...load }]
+  await store.write(async (tx) => {
+    const worker = await openSession(tx, 20_000, clock.now())
+    await setWorkerReport(tx, worker, { open_chunks: 0, stores_failing: false, upstreams }, clock.now())
+  })
+  const { json } = await server.call('GET', '/v1/demand', { key })
+  const models = (json.data as { model: string }[]).map(({ model }) => model)
+  assert.deepEqual(models, [...server.deps.models.keys(), 'newer'])
+})

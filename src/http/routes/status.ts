@@ -46,7 +46,9 @@ export function statusRoutes(
       const now = clock.now()
       const byModel = Map.groupBy(await listDemand(store.read, now, now + DAY_MS), ({ model }) => model)
       const servers = (await listLiveWorkers(store.read)).flatMap(({ report }) => report?.upstreams ?? [])
-      const data = [...models.keys()].map((model) => {
+      // During a rollout, workers may know a model that this process does not know yet.
+      const known = new Set([...models.keys(), ...servers.map(({ model }) => model)])
+      const data = [...known].map((model) => {
         const lines_per_s = servers.reduce((sum, one) => sum + (one.model === model ? one.lines_per_s : 0), 0)
         return showDemand(model, byModel.get(model) ?? [], { ofOne, lines_per_s }, now)
       })
