@@ -6,17 +6,28 @@ import { covers, withRange } from '../../src/domain/retention.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { readKey } from '../../src/store/projects.ts'
 import { s3Server, TEST_BUCKET } from '../fakes/s3-server.ts'
-import { testUpstream } from '../fakes/upstream.ts'
+import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch, type WireFile } from '../service.ts'
 
 const LINES = [line('a', 'the question'), line('b', 'b', { model: 'none' })]
 const NOT_KEPT = { retention: { results: '0h', grace: '1h' } }
 
+const RESPONSE = JSON.stringify({
+  ...{ id: 'resp_server', object: 'response', status: 'completed', output: [{ type: 'message' }] },
+  usage: { input_tokens: 3, output_tokens: 2, total_tokens: 5 },
+})
+
 /** A service, and calls that tell status and code alone. */
 async function world(plan = '', more = '', options: Parameters<typeof TestService.start>[1] = {}) {
-  const upstream = await testUpstream()
+  const upstream = await testUpstream((call) =>
+    call.path === '/v1/responses' ? send(call.response, 200, RESPONSE) : echo(call),
+  )
   const plans = `plans: {payg: {completion_windows: [24h]${plan}}}\n${more}`
-  const service = await TestService.start(configFor(upstream.base_url, plans), options)
+  const yaml = configFor(upstream.base_url, plans).replace(
+    '- id: m',
+    '- id: m\n    endpoints: [chat/completions, responses]',
+  )
+  const service = await TestService.start(yaml, options)
   const { store, sealed } = service.stores
   const outcome = async (
     path: string,
@@ -232,6 +243,27 @@ test('requests that come one at a time are not kept longer than the plan says', 
   await service.content(batch.output_file_id)
   await it.destroyed(contentOf(batch.output_file_id))
   assert.ok(await it.destroyedKeys())
+})
+
+test('a response whose content is gone is said to be gone, not shown as one without output', async () => {
+  for (const [plan, gone] of [
+    [', retention: {results: 0h, grace: 2h}', '410 content_not_kept'],
+    ['', '404 request_not_found'],
+  ] as const) {
+    await using it = await world(plan, 'requests: {gather: {lines: 1}}')
+    const { service, outcome } = it
+    const order = { model: 'm', input: 'a', background: true }
+    const { id } = await service.json<{ id: string }>('POST', '/v1/responses', order)
+    const { batch_id } = await service.json<{ batch_id: string }>(
+      'GET',
+      `/v1/requests/${id.replace('resp_', 'req_')}?wait=30s`,
+    )
+    const { input_file_id, output_file_id } = await service.ended(batch_id)
+    for (const file of [input_file_id, output_file_id]) await outcome(`files/${file}`, 'DELETE')
+    assert.equal(await outcome(`responses/${id}`), gone)
+    assert.equal(await outcome(`responses/${id}/input_items`), gone)
+    assert.equal(await outcome(`responses/${id}/cancel`, 'POST'), gone)
+  }
 })
 
 test('ranges that overlap or touch are one, and those that leave a gap cover nothing', () => {

@@ -17,6 +17,7 @@ import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan.ts'
 import { deleteResponse, isResponseDeleted } from '../../lifecycle/batch.ts'
 import { readChunkOfLine } from '../../store/chunks.ts'
 import { insertRows } from '../../store/rows.ts'
+import type { BatchRow } from '../../store/schema.ts'
 import { CreateRequest, type Metadata } from '../../wire/batch.ts'
 import { type CreateBatchWebhook, WEBHOOK_RULES } from '../../wire/event.ts'
 import { LineRecord } from '../../wire/request-record.ts'
@@ -38,7 +39,7 @@ import {
   sendOnce,
   storeTogether,
 } from '../request/idempotency.ts'
-import { type App, found, type RouteDependencies, route } from '../route.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
 import { CreateHeaders, ENTITY_CHARACTERS_MAX, ownerOf } from './batch-creation.ts'
 import { lineReader } from './requests.ts'
 import { type OwnWebhook, ownWebhook, showWebhook, withSecret } from './webhooks.ts'
@@ -97,7 +98,9 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     caller: Caller,
     { id, batch, metadata }: Awaited<ReturnType<typeof lineOfResponse>>,
   ) {
-    return shownResponse({ ...(await readLine(caller, id)), created: unixSeconds(batch.created) }, metadata)
+    const record = await readLine(caller, id)
+    if (record.status === 'completed' && record.response === null) throw contentGone(batch)
+    return shownResponse({ ...record, created: unixSeconds(batch.created) }, metadata)
   }
 
   async function accept(request: FastifyRequest, caller: Caller, reply: FastifyReply, order: Order) {
@@ -214,7 +217,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     summary: 'Retrieve a background response',
     description: 'Once it has completed, as the model server answered it, under its ID here.',
     answer: BackgroundResponse,
-    errors: ['request_not_found'],
+    errors: ['request_not_found', 'content_not_kept'],
     async handler(request, caller) {
       return await readResponse(caller, await lineOfResponse(caller, request.params.response_id))
     },
@@ -225,12 +228,13 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     operation: 'listInputItems',
     summary: 'List the input of a background response',
     answer: listOf(InputItem),
-    errors: ['request_not_found'],
+    errors: ['request_not_found', 'content_not_kept'],
     query: PageQuery,
     async handler(request, caller) {
       const { response_id } = request.params
-      const { input } = await lineOfResponse(caller, response_id)
-      const items = inputItems(response_id, found(input, 'request_not_found'))
+      const { input, batch } = await lineOfResponse(caller, response_id)
+      if (input === undefined) throw contentGone(batch)
+      const items = inputItems(response_id, input)
       return await readPage(request.query, {
         find: async (id) => items.find((item) => item.id === id),
         async list({ limit, order, behind }) {
@@ -266,7 +270,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     summary: 'Cancel a background response',
     description: 'As `POST /v1/requests/{request_id}/cancel`.',
     answer: BackgroundResponse,
-    errors: ['request_not_found'],
+    errors: ['request_not_found', 'content_not_kept'],
     async handler(request, caller) {
       const response = await lineOfResponse(caller, request.params.response_id)
       await cancel(caller, response.id)
@@ -287,6 +291,16 @@ const ERROR_CODES = [
 
 /** The fields of a call that are not sent to model servers. */
 const OF_THIS_SERVICE = new Names('background', 'background_options', 'store')
+
+/** The error of a response whose content was destroyed, deleted, or has expired. */
+function contentGone({ retention }: BatchRow): ApiError {
+  return retention === null
+    ? new ApiError(
+        'request_not_found',
+        'The files with the content of this response were deleted, or have expired.',
+      )
+    : new ApiError('content_not_kept')
+}
 
 function requestIdOf(response_id: string): string {
   const id = requestId(response_id)
