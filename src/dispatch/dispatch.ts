@@ -81,7 +81,7 @@ export class Dispatch {
   readonly #begun = new Set<string>()
   /** The last wake-up of chunks that wait for a limit, by project and by the steady clock. */
   readonly #wokenAt = new Map<string, number>()
-  /** A read of the statuses of batches for runs whose window has closed, and of what these waited for. */
+  /** The current read of batches' statuses, for runs whose window has closed, and of their waiting reasons. */
   #statuses: Promise<ReadonlyMap<string, string>> | null = null
   #isDraining = false
   #makeRoomAt = 0
@@ -106,7 +106,7 @@ export class Dispatch {
     answers.onRoom = () => turn.schedule()
   }
 
-  /** Sets the upstreams of each model, and when its lines spill over to higher tiers. */
+  /** Sets the upstreams of each model, and its rules of spill-over. */
   setLanes(
     upstreams: ReadonlyMap<string, readonly Upstream[]>,
     spills: ReadonlyMap<string, Spill> = new Map(),
@@ -141,7 +141,7 @@ export class Dispatch {
     await this.batchApis.rows.load(run)
   }
 
-  /** Reserves for a run that is about to be opened; returns when (Unix ms) a line can be sent, unless that is now. */
+  /** Reserves for a run before it is opened; returns the time (Unix ms) of its first line, unless that is now. */
   async admit(run: Run, limitVersion: number): Promise<{ retryAt: number } | null> {
     const { clock } = this.#options
     const isEnding = stopReason(run.batch, clock.now()) !== null
@@ -195,7 +195,7 @@ export class Dispatch {
     this.#funds.committed(run, fresh)
   }
 
-  /** Handles what a turn has brought, and sends as many lines as may be sent. Whether more chunks are wanted. */
+  /** Handles the changes of a turn, and sends as many lines as may be sent. Returns whether more chunks are wanted. */
   endTurn({ runs, checksLimits }: TurnEnd): boolean {
     this.recorder.recorded(runs)
     for (const run of runs) this.#parkIfWaiting(run)
@@ -211,7 +211,7 @@ export class Dispatch {
     return isLow
   }
 
-  /** Stores that a batch has begun where no commit says so soon; after a crash before that, its line is sent again. */
+  /** Stores that a batch has begun if no commit soon does; after a crash before that, its line is sent again. */
   #begin(run: Run, waitMs = BEGUN_MS): void {
     const { store, clock } = this.#options
     const { id } = run.batch
@@ -249,7 +249,7 @@ export class Dispatch {
     }
   }
 
-  /** Ends a run whose window has closed; its batch may have been cancelled before that. */
+  /** Ends a run whose window has closed; its batch may have been cancelled before the end of the window. */
   async #expire(run: Run): Promise<void> {
     this.#statuses ??= this.#readExpired()
       .catch((error: unknown) => {
@@ -274,7 +274,7 @@ export class Dispatch {
     return waited
   }
 
-  /** Applies what callers have changed: cancels, pauses, deleted inputs, limits. To be called several times a second. */
+  /** Applies changes by callers: cancels, pauses, deleted inputs, limits. To be called several times a second. */
   async readStatuses(): Promise<void> {
     const { store, clock } = this.#options
     for (const run of [...this.runs.values()]) this.#parkIfWaiting(run)
@@ -358,7 +358,7 @@ export class Dispatch {
     this.parkBlocked()
   }
 
-  /** Parks runs whose lines all wait for models that are unavailable, and that `accepts`. */
+  /** Parks runs whose lines all wait for unavailable models; `accepts` selects the models. */
   parkBlocked(accepts: (model: string) => boolean = () => true): void {
     const now = this.#options.clock.now()
     for (const run of [...this.runs.values()]) {

@@ -80,7 +80,7 @@ export class IllegalTransition extends Error {
 
 /** A reason to keep lines back: each is a file in gates/. */
 export interface Gate<Run> {
-  /** The state of a line that it keeps back. */
+  /** The state of a line that the gate keeps back. */
   readonly state: LineState
   /** The time at which the line may go on (Unix ms), infinity for an unknown time; null: now. */
   until(run: Run, position: number, now: number): number | null
@@ -88,7 +88,7 @@ export interface Gate<Run> {
   keep?(run: Run, position: number): void
 }
 
-/** The next state of a line that waits. `FINISHED`: it ends with the answer that it has. `gates`: the first one counts. */
+/** The next state of a waiting line. `FINISHED`: it ends with its present answer. `gates`: the first one counts. */
 export function next<Run extends { mayStandIn: (position: number) => boolean }>(
   run: Run,
   position: number,
@@ -109,9 +109,9 @@ export type Wait = 'requeued' | 'remote_batch' | 'paused' | 'usage_limit' | 'mod
 /** The facts about a run beside the states of its lines. */
 export interface RunFacts {
   isPaused: boolean
-  /** Whether its lines that follow others follow lines of its own. */
+  /** Whether the leaders of its followers are in the run. */
   followsItself: boolean
-  /** Whether its limits were just checked, and nothing that is not committed yet may make room. */
+  /** Whether its limits were just checked, and no uncommitted line may make room. */
   isChecked: boolean
   /** Whether nothing can be sent for any of its models, for a while. */
   isBlocked: boolean
@@ -129,13 +129,13 @@ interface RunState extends LineCounts {
   readonly stopped: string | null
 }
 
-/** Whether all unfinished lines of the run are kept back, or wait for what a batch API has. */
+/** Whether all unfinished lines of the run are kept back, or wait for results of a batch API. */
 export function isKeptBack(run: LineCounts): boolean {
   const kept = run.count(UNFUNDED) + run.count(PAUSED) + run.count(REMOTE) + run.count(FOLLOWING)
   return kept === run.unfinished
 }
 
-/** The reason to park a run of which nothing is under way; null: it goes on. */
+/** The reason to park a run without work under way; null: the run continues. */
 export function waitOf(run: RunState, facts: RunFacts): Wait | null {
   const { unfinished, stopped } = run
   if (unfinished === 0 || !run.isIdle || run.isParking || run.isClosed || stopped === 'lost') return null

@@ -63,7 +63,7 @@ import type { Turn } from './turn.ts'
 
 /** The states of lines that are neither in flight, nor at a batch API, nor finished. */
 const WAITING = [UNFUNDED, PAUSED, UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED] as const
-/** The states of lines that are placed anew when the facts about them may have changed. */
+/** The states of lines that are placed anew when facts about them may have changed. */
 const PLACED = [UNFUNDED, PAUSED, UNSENT, RETRYING, UNSUBMITTED] as const
 
 const CANCELLED_BY_CALLER = wireError('request_cancelled')
@@ -79,7 +79,7 @@ export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
   funds: ReservedFunds
   pauses: Gate<Run>
   learner?: Pick<PromptLearner, 'ended'> | undefined
-  /** Answers of identical lines that other workers have; without it, those of this worker alone are shared. */
+  /** The search for answers of identical lines in other workers; absent: only answers of this worker are shared. */
   earlier?: Pick<EarlierAnswers, 'firstOf' | 'find'> | undefined
   checks: AnswerChecks
   answers: ResponseMemory
@@ -124,7 +124,7 @@ export class Lines {
     }
   }
 
-  /** Places every line of a run that waits; lines that cannot run end at once. */
+  /** Places every waiting line of a run; lines that cannot run end at once. */
   open(run: Run): void {
     const now = this.#options.clock.now()
     this.#guarded(run, () => {
@@ -137,7 +137,7 @@ export class Lines {
     })
   }
 
-  /** Closes a run whose lease has ended; lines that followed its lines are placed. `isParked`: it may come back. */
+  /** Closes a run whose lease has ended; followers of its lines are placed. `isParked`: it may be claimed again. */
   close(run: Run, isParked: boolean): void {
     if (isParked) this.parked.keep(run)
     this.#reasks.close(run)
@@ -220,7 +220,7 @@ export class Lines {
       lane.add(run, run.batch.line_order === 'file' ? own : inPromptOrder(run, own))
   }
 
-  /** Places lines of models that both executors answer: tiers, hours or risk may have changed. */
+  /** Places lines of models that servers and batch APIs answer: tiers, hours or risk may have changed. */
   review(runs: Iterable<Run>): void {
     const { lanes } = this.#options
     if (![...lanes.values()].some(({ route }) => route.isMixed)) return
@@ -233,7 +233,7 @@ export class Lines {
     }
   }
 
-  /** Ends the lines of models that were removed, as those of an unknown one, and places the others. */
+  /** Ends the lines of removed models, as lines of an unknown model, and places the others. */
   modelsChanged(runs: readonly Run[]): void {
     const { lanes, clock, models } = this.#options
     for (const [id, model] of models) this.#known.set(id, model)
@@ -253,7 +253,7 @@ export class Lines {
     }
   }
 
-  /** Counts the lines of each lane: that of a model that is back is another one than before. */
+  /** Counts the lines of each lane: the lane of a model that was removed and added again is a new one. */
   #recount(runs: readonly Run[]): void {
     for (const lane of this.#options.lanes.values()) lane.unsent = lane.retrying = lane.unsubmitted = 0
     for (const run of runs)
@@ -273,7 +273,7 @@ export class Lines {
 
   // Limits.
 
-  /** Holds back all lines of the run that wait, until a check of the limits allows them. */
+  /** Holds back all waiting lines of the run until a check of the limits allows them. */
   holdForCheck(run: Run): void {
     this.endKept(run)
     // What is in flight keeps its reservation, for which there may be no room any more.
@@ -288,7 +288,7 @@ export class Lines {
     })
   }
 
-  /** Sends no further line of the run, which is parked when nothing of it is in flight, and claimed again at once. */
+  /** Sends no further line of the run, which is parked without lines in flight, and claimed again at once. */
   requeue(run: Run): void {
     this.holdForCheck(run)
     this.stop(run, 'drained', false)
@@ -403,7 +403,7 @@ export class Lines {
     return this.#options.models.get(id) ?? this.#known.get(id)
   }
 
-  /** Ends the line with the answer that it has, if it is asked again. */
+  /** Ends a line that is asked again with its present answer. */
   #standIn(run: Run, position: number, now: number): boolean {
     const tries = run.triesOf(position)
     const kept = tries?.kept
@@ -412,7 +412,7 @@ export class Lines {
     return true
   }
 
-  /** Ends lines that are asked again, or may be, with the answers that they have; returns whether there were any. */
+  /** Ends lines that are, or may be, asked again with their present answers; returns whether there were any. */
   endKept(run: Run): boolean {
     if (run.reask === null || run.isClosed) return false
     let found = false
@@ -490,7 +490,7 @@ export class Lines {
     return cost
   }
 
-  /** Fails a line that a server has rejected, and all that are identical. */
+  /** Fails a line that a server has rejected, and all identical lines. */
   refused(
     run: Run,
     position: number,
@@ -586,7 +586,7 @@ export class Lines {
     this.#options.turn.touch(run)
   }
 
-  /** Changes the state of a line, and does what follows from that. */
+  /** Changes the state of a line, and applies the consequences. */
   #move(run: Run, position: number, to: LineState, cause: string): void {
     const from = run.stateOf(position)
     run.move(position, to, cause)

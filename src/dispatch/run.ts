@@ -26,20 +26,20 @@ import {
   UNSENT,
 } from './line-state.ts'
 
-/** Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this one requeues the chunk. */
+/** The reason to send no line of a run. `lost`: of its lease. `drained`: this worker requeues the chunk. */
 export type RunStop = StopReason | 'lost' | 'drained'
 
-/** The last answer of a line that is asked again. It counts if no other answer comes. */
+/** The last answer of a line that is asked again. It counts without a further answer. */
 interface KeptAnswer extends Answered {
   /** The bytes of the worker's memory of answers that the answer holds. */
   bytes: number
   by: Answerer
-  /** Usage of the answers before it; `spent`: its own included. */
+  /** The usage of earlier answers; `spent`: this answer included. */
   earlier: Earlier
   spent: Earlier
   /** The number of times that the line is asked again, the coming attempt included. */
   asked: number
-  /** Messages that go along with the next attempt; null: it has another seed. */
+  /** The messages in addition to the request in the next attempt; null: the attempt has another seed. */
   messages: Buffer | null
 }
 
@@ -49,9 +49,9 @@ export interface TryCount {
   /** Misses that were the line's own fault. */
   own: number
   throttles: number
-  /** Throttles, with a weight for those while others were answered. */
+  /** Throttles; weighted, if other lines were answered meanwhile. */
   weightedThrottles: number
-  /** Time spent waiting because it was throttled. */
+  /** The time spent waiting after throttles. */
   throttledMs: number
   /** The time of the first failure since the upstream's last answer; Unix ms. */
   firstFailureAt: number | null
@@ -82,7 +82,7 @@ export interface LimitsSeen {
 const RESERVED = 1
 /** The last check of the limits allows it. */
 const ALLOWED = 2
-/** An identical line's answer was looked for, and none was found: it is not looked for a second time. */
+/** An identical line's answer was searched for and not found; there is no second search. */
 export const SEARCHED = 4
 /** The line is not asked again: it was in flight when the limits were checked. */
 export const LAST = 8
@@ -118,15 +118,15 @@ export class Run {
   #phase: 'open' | 'parking' | 'closed' = 'open'
   /** The payers of its lines, by entity and model, and the accounts to which their spend counts. */
   readonly #payers = new Map<string, Paying>()
-  /** The payer of the line that was asked about last: most chunks have one. */
+  /** The payer of the last requested line: most chunks have one payer. */
   #lastPayer: Paying | null = null
-  /** The limits that its last reservation met. */
+  /** The limits of its last reservation. */
   capped: readonly Capped[] = []
-  /** The limits that its lines were last checked under. */
+  /** The limits at the last check of its lines. */
   limitsSeen: LimitsSeen = { version: 0, day: 0 }
   /** The prices at which its lines are projected, by model. */
   prices: ReadonlyMap<string, Price> = new Map()
-  /** Whether its batch was paused when that was read last. */
+  /** Whether its batch was paused at the last read. */
   isPaused: boolean
   /** Whether its lines may be sent only when limits allow them. */
   isLimited = false
@@ -136,9 +136,9 @@ export class Run {
   lineCancels = 0
   /** Work on remote batches that is under way: the run is neither parked nor ended before it is done. */
   remoteWork = 0
-  /** Alarms that end it, such as the end of its window. */
+  /** Alarms of the run, such as the end of its window. */
   readonly alarms: (() => void)[] = []
-  /** Called when it is stopped, and when it is closed. */
+  /** The functions that are called when the run is stopped or closed. */
   readonly watchers = new Set<() => void>()
   /** Whether it is in the list of the turn (turn.ts). */
   isTouched = false
@@ -210,12 +210,12 @@ export class Run {
     this.#counts[to]!++
   }
 
-  /** Whether an entry in a queue of lines to send counts. */
+  /** Whether an entry in a queue of unsent lines counts. */
   isUnsent(position: number): boolean {
     return this.#states[position] === UNSENT && this.mayMove
   }
 
-  /** Whether an entry in a list of lines that wait for their next attempt counts. */
+  /** Whether an entry in a list of lines between attempts counts. */
   isRetrying(position: number): boolean {
     return this.#states[position] === RETRYING && this.mayMove
   }
@@ -244,7 +244,7 @@ export class Run {
     this.set(position, RESERVED, is)
   }
 
-  /** The UTC day under whose limits it was reserved last, and to which it is charged; null: no limit matched it. */
+  /** The UTC day of the line's last reservation, to which it is charged; null: without a limit. */
   reservedOn(position: number): number | null {
     return this.#days?.[position] || null
   }
@@ -287,7 +287,7 @@ export class Run {
     this.#due[position] = at
   }
 
-  /** Whether the line ends with the answer that it has rather than wait for long, or without a reservation. */
+  /** Whether the line ends with its present answer rather than wait for long, or without a reservation. */
   mayStandIn(position: number): boolean {
     // A line that was sent has a model; one without is not known any more, or the database rejects its results.
     return this.#tries?.[position]?.kept != null && this.#lines[position]!.model !== null
@@ -318,7 +318,7 @@ export class Run {
     return this.#stopped === null && this.#phase === 'open'
   }
 
-  /** Whether nothing of it is under way. */
+  /** Whether nothing of the run is under way. */
   get isIdle(): boolean {
     return this.#counts[IN_FLIGHT] === 0 && this.remoteWork === 0
   }
@@ -423,7 +423,7 @@ export class Run {
     return this.#recorded
   }
 
-  /** The line, as it is named by lines that share its answer. */
+  /** The reference to the line in lines that share its answer. */
   sharedFrom(position: number): SharedFrom {
     const { line, custom_id_json } = this.#lines[position]!
     return { request_id: this.requestIdPrefix + base32(line), custom_id_json }

@@ -15,7 +15,7 @@ import {
   renewSession,
 } from '../store/workers.ts'
 
-/** A lease survives two failed renewals. */
+/** The number of renewals within a lease: it survives two failed ones. */
 const RENEWALS_PER_LEASE = 3
 /** The longest time between renewals: a waiting reason can name a missing worker before its lease expires. */
 const RENEW_MS_MAX = 2_000
@@ -30,9 +30,9 @@ interface SessionOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   leaseMs: number
   /** The role of the process; `api`: it sends no lines. */
   role?: SessionRole
-  /** The lease is certainly valid again: sending may continue. */
+  /** Called when the lease is certainly valid again: sending may continue. */
   onRenewed: () => void
-  /** The session expired, and with it all its leases. A new session is open already. */
+  /** Called when the session expired, and with it all its leases. A new session is open already. */
   onLost: () => void
 }
 
@@ -146,22 +146,22 @@ export class Leases {
     this.#releaseAt = Number.NEGATIVE_INFINITY
   }
 
-  /** The worker is done with a chunk or a task that it claimed. */
+  /** Forgets a chunk or a task that the worker claimed and has finished. */
   forget(leased: Leased): void {
     this.#known.delete(nameOf(leased))
   }
 
-  /** Notes how a lease ended: if a commit whose answer was lost has changed the row, the chunk is a stray. */
+  /** Notes the end of a lease: if a commit whose answer was lost has changed the row, the chunk is a stray. */
   ended(how: Fenced): void {
     if (how !== 'accepted') this.suspect()
   }
 
-  /** Whether strays are to be looked for, which a claim does even if there is nothing else to claim. */
+  /** Whether a search for stray leases is due, which any claim does. */
   get isReleaseDue(): boolean {
     return this.#releaseAt !== null && this.#options.clock.steady() >= this.#releaseAt
   }
 
-  /** Runs a claim under the session, which may have ended. Whatever it returns is leased until it is forgotten. */
+  /** Runs a claim under the session, which may have ended. Returned rows are leased until they are forgotten. */
   claim<T extends Leased>(
     choose: (tx: Writer, worker_id: string) => Promise<readonly T[]>,
   ): Promise<readonly T[]> {
@@ -182,7 +182,7 @@ export class Leases {
     })
   }
 
-  /** Looks for strays, if that is due, where nothing else may be claimed for long. */
+  /** Searches for stray leases, if that is due, while nothing else may be claimed for long. */
   async releaseStrays(): Promise<void> {
     if (this.isReleaseDue) await this.claim(async () => [])
   }
@@ -201,7 +201,7 @@ export class Leases {
   }
 }
 
-/** A chunk that was claimed again has another epoch. */
+/** The name of a claim: a chunk that was claimed again has another epoch. */
 function nameOf(leased: Leased): string {
   return 'idx' in leased ? `${leased.batch_id} ${leased.idx} ${leased.epoch}` : leased.id
 }

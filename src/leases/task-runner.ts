@@ -42,7 +42,7 @@ interface TaskRunnerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   /** The only batches whose tasks are run, and files that are validated though uploaded before. Absent: all. */
   onlyBatches?: ReadonlySet<string> | undefined
   leases: Leases
-  /** A task has ended, and may have created chunks or other tasks. */
+  /** Called when a task has ended, which may have created chunks or other tasks. */
   onDone: (task: TaskRow) => void
 }
 
@@ -65,7 +65,7 @@ export class TaskRunner {
     this.#rounds.start()
   }
 
-  /** The leases are lost: running tasks are aborted, and their commits would be rejected. */
+  /** Aborts running tasks, whose leases are lost and whose commits would be rejected. */
   abandon(): void {
     this.#abort.abort()
     this.#abort = new AbortController()
@@ -127,7 +127,7 @@ export class TaskRunner {
   }
 }
 
-/** Runs a task that was claimed, and ends its lease; one whose handler throws is tried again after `waitMs`. */
+/** Runs a claimed task, and ends its lease; a task whose handler throws is tried again after `waitMs`. */
 export async function runTask(
   { store, clock, log, leases }: Pick<TaskRunnerOptions, 'store' | 'clock' | 'log' | 'leases'>,
   task: TaskRow,

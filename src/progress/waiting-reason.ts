@@ -36,7 +36,7 @@ interface WaitingReason {
   model?: string
   /** The start of the wait, Unix ms, where known. */
   since?: number
-  /** The time before which nothing is sent, Unix ms. */
+  /** The time before which no line is sent, Unix ms. */
   until?: number
 }
 

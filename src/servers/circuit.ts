@@ -47,7 +47,7 @@ export interface Ticket {
   readonly batch_id: string
   /** Whether the line missed before, on any upstream. */
   readonly missedBefore: boolean
-  /** Identifies the line: the same object for all its attempts. Only asked for when one missed. */
+  /** An object that identifies the line in all its attempts; read only after a miss. */
   readonly line: object
   /** Unix ms. */
   readonly sentAt: number
@@ -65,7 +65,7 @@ export class Circuit {
   #failures = 0
   #missedSince: number | null = null
   #lastMiss: Miss | null = null
-  /** The line, if all counted misses are of one line. */
+  /** The line, if all counted misses are misses of one line. */
   #onlyMissed: object | null = null
   readonly #causes = new Set<string>()
   #answeredAt = Number.NEGATIVE_INFINITY
@@ -128,7 +128,7 @@ export class Circuit {
     return this.#open === 'unreachable' || (batch_id !== undefined && this.#causes.has(batch_id))
   }
 
-  /** Whether several lines missed in a row, none of them of this batch: then its answer shows that the server is up. */
+  /** Whether several lines, none of this batch, missed in a row: then its answer shows that the server is up. */
   isOnlyOthers(batch_id: string): boolean {
     return this.#misses >= MISSES_OF_OTHERS && !this.#causes.has(batch_id)
   }
@@ -146,7 +146,7 @@ export class Circuit {
     else this.#earlyProbes.add(ticket.batch_id)
   }
 
-  /** Forgets what the server did before it was started anew. */
+  /** Forgets the past of a server that was started anew. */
   onStarted(): void {
     this.#forgetMisses()
     this.#errors.clear()
@@ -172,7 +172,7 @@ export class Circuit {
     this.#open = null
   }
 
-  /** Notes a miss; returns whether it counts against the server. `pauseMs`: for how long nothing is to be sent. */
+  /** Notes a miss; returns whether it counts against the server. `pauseMs`: the requested time without requests. */
   onMissed(
     ticket: Ticket,
     miss: Miss,
@@ -245,13 +245,13 @@ export class Circuit {
 // or unreliable server treats all batches alike, and then no batch is at fault. When the server is unreachable, all
 // counts are reset.
 
-/** Batches remembered at most; the oldest are forgotten first. */
+/** The limit of remembered batches; the oldest are forgotten first. */
 const BATCHES_MAX = 256
 /** The number of lines of a batch beyond which older lines lose weight. */
 const LINES_REMEMBERED = 64
 /** Confirmed misses of a batch before it can be at fault. */
 const MISSES_MIN = 3
-/** Expected misses of the other batches, if they missed at the rate of this batch, before it can be at fault. */
+/** The misses expected of other batches, at the rate of this batch, before it can be at fault. */
 const EXPECTED_MIN = 5
 /** The number by which expected misses of the other batches must exceed their actual ones, as a factor. */
 const RATIO = 4
@@ -315,7 +315,7 @@ export class BatchFaults {
     return expected >= EXPECTED_MIN && missed * RATIO <= expected
   }
 
-  /** Whether nothing of a batch that is at fault was ever answered. */
+  /** Whether no line of a batch at fault was ever answered. */
   isHopeless(batch_id: string): boolean {
     return this.isAtFault(batch_id) && this.#batches.get(batch_id)?.answered === 0
   }

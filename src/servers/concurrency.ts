@@ -146,7 +146,7 @@ export class ConcurrencyLimit {
     if (this.#plateau.onEnded(sent.cohort!)) this.#backToProven(sent, now)
   }
 
-  /** Whether it keeps lines back although nothing has shown that the server has no capacity for them. */
+  /** Whether the limit keeps lines back without a sign that the server lacks capacity for them. */
   seeksRoom(now: number): boolean {
     const isFull = this.#inFlight >= this.#limit && this.#limit < this.#max
     return isFull && this.#seeksPlateau && this.#riseTo === Number.POSITIVE_INFINITY && now >= this.#growAt
@@ -216,7 +216,7 @@ export class ConcurrencyLimit {
 /** The growth that is no plateau: with STRETCH times as many lines in flight, throughput must grow by GAIN_MIN. */
 const STRETCH = 1.5
 const GAIN_MIN = 1.09
-/** The lines of a cohort, at least; and how many answers suffice for a conclusion, however much they vary. */
+/** The least number of lines of a cohort; and the number of answers that suffices for any conclusion. */
 const COHORT_MIN = 32
 const LINES_MAX = 256
 /** The share of a cohort that must have ended; the slowest lines are not waited for. */
@@ -239,7 +239,7 @@ export interface Cohort extends Sums {
 class Plateau {
   /** The concurrency up to which throughput is known to grow. */
   #proven: number
-  /** The cohort that growth is measured from. */
+  /** The cohort from which growth is measured. */
   #base: Sums | null = null
   /** The sums of cohorts after the base, until they suffice for a conclusion. */
   #soFar: Sums | null = null
@@ -263,7 +263,7 @@ class Plateau {
     this.#filling = this.#newCohort()
   }
 
-  /** Counts a line that is sent; its cohort is passed to the method that is called when it ends. */
+  /** Counts a sent line; its cohort is passed to the method that ends the line. */
   onSent(): Cohort {
     if (this.#filling.sent === this.#filling.size) this.#filling = this.#newCohort()
     this.#filling.sent++

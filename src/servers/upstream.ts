@@ -13,7 +13,7 @@ import type { LiveServer } from './live/live-server.ts'
 
 /** The pause of an upstream that throttles its only line in flight and names no time. */
 const THROTTLE_PAUSE_MS = 250
-/** The longest pause: the server may have meant that one line, which waits as long as the server asked. */
+/** The longest pause of an upstream; the throttled line itself waits for as long as the server asked. */
 const THROTTLE_PAUSE_MS_MAX = 60_000
 
 /** The interval at which a server with room is asked for more: at first, and at most. */
@@ -40,9 +40,9 @@ export interface UpstreamTerms {
 }
 
 export interface UpstreamOptions extends UpstreamTerms {
-  /** The model's name there; null when it is the model's own ID. */
+  /** The model's name at the upstream; null when it is the model's own ID. */
   modelAlias: string | null
-  /** The same server with other settings, whose lines in flight and health count on. */
+  /** The same server with other settings, whose lines in flight and health are kept. */
   before?: Upstream | null
 }
 
@@ -63,11 +63,11 @@ export interface EndedAttempt {
   now: number
   /** The ID of the batch at the batch API that had the line. */
   remote_batch?: string
-  /** The chance in its backoff, in [0, 1): equal for lines that are to be tried again together. */
+  /** The random part of the line's backoff, in [0, 1): equal for lines that are to be tried again together. */
   draw?: number
-  /** Whether this worker aborted it, which costs the line no try. */
+  /** Whether this worker aborted the attempt, which costs the line no try. */
   isAborted?: boolean
-  /** Whether the next attempt may go to the same upstream although this one missed. */
+  /** Whether the next attempt may go to the same upstream in spite of this miss. */
   mayStay?: boolean
 }
 
@@ -115,14 +115,14 @@ export abstract class Upstream {
     this.limit.setMax(terms.concurrency_max)
   }
 
-  /** The most that may be in flight at this time of the day; 0: it is closed. */
+  /** The limit of lines in flight at this time of the day; 0: the upstream is closed. */
   placesAllowed(now: number): number {
     const { hours, concurrency_max } = this.#terms
     if (!hours) return concurrency_max
     return Math.min(concurrency_max, hours.at(now).concurrency_max ?? concurrency_max)
   }
 
-  /** Places that its hours allow now, and until when (Unix ms); null where it has none. */
+  /** The slots that the hours allow now, and their end (Unix ms); null without hours. */
   openingAt(now: number): { places: number; until: number | null } | null {
     const { hours } = this.#terms
     if (!hours) return null
@@ -153,7 +153,7 @@ export abstract class Upstream {
     return this.circuit.closed && this.freePlaces(now) > 0
   }
 
-  /** Whether nothing, or nothing of one batch, can be sent for a while. */
+  /** Whether no line, or no line of one batch, can be sent for a while. */
   blocked(now: number, batch_id?: string): boolean {
     if (this.placesAllowed(now) === 0 || this.takenSince(now) !== null) return true
     return this.circuit.blocks(now, batch_id)
@@ -176,7 +176,7 @@ export abstract class Upstream {
     return first === Number.POSITIVE_INFINITY ? null : first
   }
 
-  /** Ends its use; its connections are closed when nothing is in flight. */
+  /** Ends the upstream's use; its connections are closed when nothing is in flight. */
   retire(): void {
     this.#retired = true
     this.#closeIfRetired()
@@ -253,7 +253,7 @@ export abstract class Upstream {
   }
 }
 
-/** The kind of a miss. `isLast`: its line was alone in flight, and a server that takes no single line is as good as gone. */
+/** The kind of a miss. `isLast`: the line was alone in flight; a server that takes no single line counts as gone. */
 function missOf(result: MissedResult, isLast: boolean): Miss {
   if (result.kind === 'throttled') return result.isOfGateway && isLast ? 'unavailable' : 'throttled'
   if (result.unreachable === true) return 'unreachable'
@@ -270,7 +270,7 @@ function isBroken(result: MissedResult): boolean {
 
 interface ModelServerOptions extends UpstreamOptions {
   backend: Backend
-  /** The server that answers other requests too; null or absent: only lines. */
+  /** The live traffic of the server; null or absent: it answers only lines. */
   live?: LiveServer | null
   /** The priority in the body of every line; null or absent: none. */
   priority?: Priority | null
@@ -352,7 +352,7 @@ export class ModelServer extends Upstream {
     return hasRoom
   }
 
-  /** Whether a line may be sent that failed before, and may have crashed it: one at first, twice as many with each answer. */
+  /** Whether a failed line, which may have crashed the server, may be sent: one at first, twice as many per answer. */
   get takesAgain(): boolean {
     return this.#again < this.#againMax
   }
@@ -385,9 +385,9 @@ export class ModelServer extends Upstream {
 
 /** Receives what the worker reports to metrics. It is called for every line, so it must be cheap. */
 export interface Observer extends RecordObserver {
-  /** These upstreams are in use from now on, by model. */
+  /** Called with the upstreams in use from now on, by model. */
   configured?(upstreams: ReadonlyMap<string, readonly Upstream[]>): void
-  /** An attempt has ended; `aborted`: the worker aborted it. */
+  /** Called when an attempt has ended; `aborted`: by the worker. */
   attempted(
     upstream: Upstream,
     result: BackendResult['kind'] | 'aborted',
@@ -395,6 +395,6 @@ export interface Observer extends RecordObserver {
     /** The attempt of a line that was sent alone. */
     call?: { endpoint: EndpointPath; result: BackendResult },
   ): void
-  /** A line is retried because of this upstream. */
+  /** Called when a line is retried because of this upstream. */
   retried(upstream: Upstream): void
 }

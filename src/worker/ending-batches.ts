@@ -23,7 +23,7 @@ import type { TaskHandler } from '../store/tasks.ts'
 import type { ChunkReader } from './claim/chunk-reader.ts'
 
 const BATCHES_MAX = 100
-/** Chunks that are claimed in one transaction, and the bytes of input from which on no further one is read with them. */
+/** The limit of chunks claimed in one transaction, and the bytes of input up to which they are read together. */
 const CHUNKS_AT_ONCE_MAX = 16
 const BYTES_AT_ONCE_MAX = 8 * 1024 * 1024
 /** The wait of a chunk or a plan in ms after a failure of a store. */
@@ -55,7 +55,7 @@ export class EndingBatches {
     this.#options = options
   }
 
-  /** Closes what there is to close; while it does, once more after that. */
+  /** Closes all closable chunks; a call meanwhile causes one more round. */
   endNow(): void {
     this.#rounds.start()
   }

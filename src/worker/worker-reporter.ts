@@ -21,7 +21,7 @@ import {
 } from '../store/workers.ts'
 import type { UpstreamStatus } from '../wire/status.ts'
 
-/** A server without lines is asked this often whether it is up. */
+/** The interval in ms at which a server without lines is asked whether it is up. */
 const PROBE_MS = 30_000
 /** The longest part of a server's message that is kept, in characters. */
 const ERROR_LENGTH_MAX = 300
@@ -43,7 +43,7 @@ type Probed = ServerProbe & { at: number }
 export class WorkerReporter {
   readonly #options: WorkerReporterOptions
   #attempts = new Map<Upstream, Attempts>()
-  /** Whether each server was up when that was known last, and when that was (Unix ms). */
+  /** The last known state of each server, up or not, and its time (Unix ms). */
   readonly #probes = new WeakMap<Upstream, Probed>()
   readonly #liveHours = new LiveHours()
   #since: number
@@ -73,7 +73,7 @@ export class WorkerReporter {
     }
   }
 
-  /** Whether the stores have begun to fail, or have ended to, since the last report. */
+  /** Whether the stores have begun or ceased to fail since the last report. */
   get isOverdue(): boolean {
     return this.#options.status().storesFailing !== this.#storesFailing
   }
@@ -147,7 +147,7 @@ export class WorkerReporter {
     }
   }
 
-  /** Whether a server is up, as lines have shown, or without lines as it answered when it was asked last. */
+  /** Whether a server is up, as lines have shown, or without lines by its last answer to a probe. */
   #probed(upstream: Upstream, { answered, missed }: Attempts, now: number): Probed {
     const last = this.#probes.get(upstream) ?? NOT_PROBED
     const know = (isUp: boolean | null, reason: string | null): Probed => {
@@ -168,7 +168,7 @@ export class WorkerReporter {
     return last
   }
 
-  /** Stores which models are unavailable, and on which batches' lines servers fail; to be called about once a second. */
+  /** Stores the unavailable models, and the batches on whose lines servers fail; to be called about once a second. */
   async reportLanes(): Promise<void> {
     const { store, session } = this.#options
     const laneReports = this.#laneReports()
@@ -212,7 +212,7 @@ function liveReport({ share, traffic }: LiveServer): NonNullable<UpstreamStatus[
   return { share: share.current, running, waiting, cache: cache === null ? null : rounded(cache) }
 }
 
-/** The room that others left for lines on servers that answer them too: the mean of each hour of the last day. */
+/** The room that live traffic left for lines on its servers: the mean of each hour of the last day. */
 class LiveHours {
   #hours: { at: number; sum: number; readings: number }[] = []
 
@@ -240,7 +240,7 @@ function rounded(value: number): number {
 
 // The states of lanes: which models are unavailable to this worker, and on which batches' lines servers fail.
 
-/** A server counts as unreachable once its misses have lasted this long. */
+/** The time in ms of misses after which a server counts as unreachable. */
 const OLD_MS = 1_000
 
 type ReportedLane = Pick<Lane, 'inUse' | 'waiting' | 'inFlight'>
@@ -279,7 +279,7 @@ function takenSince(upstreams: ReportedLane['inUse'], now: number): number | nul
   return since.length === 0 || since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
 }
 
-/** A single miss is not reported: the next attempt may be answered. */
+/** Whether misses have lasted long enough to be reported: after a single miss, the next attempt may be answered. */
 function isOld(since: number, now: number): boolean {
   return now - since >= OLD_MS
 }

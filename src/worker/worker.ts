@@ -36,7 +36,7 @@ const MAINTENANCE_MS = 1_000
 const REPORT_MS = 1_000
 /** The interval in ms of checks whether remote batches are to be polled, and whether lines may go to batch APIs. */
 const REMOTE_MS = 100
-/** A worker that could not reach a model's servers for this long leaves its chunks to workers that can. */
+/** The time in ms without reaching a model's servers after which a worker leaves its chunks to other workers. */
 const UNREACHABLE_MS = 5_000
 const WORKER_REPORT_MS = 2_000
 /** The interval in ms of reviews of servers' live shares. */
@@ -45,7 +45,7 @@ const LEARN_MS = 5_000
 const RISK_MS = 1_000
 
 export interface WorkerOptions extends Omit<DispatchOptions, 'learner' | 'turn' | 'session' | 'leases'> {
-  /** Changed in place when the worker learns how many bytes a token has. */
+  /** The models; changed in place when the worker learns the bytes of a token. */
   models: Map<string, Model>
   upstreams: ReadonlyMap<string, readonly Upstream[]>
   /** The rules of spill-over to higher tiers, by model. */
@@ -64,7 +64,7 @@ export interface WorkerOptions extends Omit<DispatchOptions, 'learner' | 'turn' 
   onTask?: (task: TaskRow) => void
   /** The tracing; absent: nothing is traced. */
   tracing?: Tracing | undefined
-  /** Is told of each line that ends. */
+  /** Receives the end of each line. */
   auditLog?: AuditLog | undefined
 }
 
@@ -288,7 +288,7 @@ export class Worker {
     this.#tasks.claimNow()
   }
 
-  /** Parks chunks that only other workers can run: a broken network of one must not delay them. */
+  /** Parks chunks that only other workers can run: a broken network of one worker must not delay them. */
   async #leaveToOthers(): Promise<void> {
     const models = this.#dispatch.runs.size === 0 ? [] : this.#reporter.unavailableFor(UNREACHABLE_MS)
     if (models.length === 0) return

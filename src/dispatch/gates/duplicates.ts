@@ -20,7 +20,7 @@ const OVERHEAD_BYTES = 1024
 interface Group {
   key: string
   leader: Entry
-  /** The lines that follow, by run; some may follow no longer. */
+  /** The followers of the leader, by run; some may no longer follow. */
   followers: Map<Run, Set<number>>
   /** Aborts the search for an earlier answer, which is done once. */
   search: AbortController | null
@@ -152,7 +152,7 @@ export class Duplicates {
     this.#memory.free('remembered', answer.body.length + OVERHEAD_BYTES)
   }
 
-  /** Ends the lead of a line; returns the lines that followed it, and still do. */
+  /** Ends the lead of a line; returns its remaining followers. */
   dissolve(run: Run, position: number): readonly Entry[] {
     const led = this.#led.get(run)
     const group = led?.get(position)
@@ -164,7 +164,7 @@ export class Duplicates {
     return [...group.followers].flatMap(([follower, positions]) => following(follower, positions))
   }
 
-  /** Returns the lines of other runs that followed a line which may wait for long. Those of its own run still do. */
+  /** Returns the followers in other runs of a line that may wait for long. Followers in its own run stay. */
   releaseOthers(run: Run, position: number): readonly Entry[] {
     const group = this.#led.get(run)?.get(position)
     if (!group) return NONE
@@ -177,13 +177,13 @@ export class Duplicates {
     return found
   }
 
-  /** Notes that no earlier answer was found: the line leads on, and is sent when its turn comes. */
+  /** Notes that no earlier answer was found: the leader is sent when it is next in its lane. */
   searched(run: Run, position: number): void {
     const group = this.#led.get(run)?.get(position)
     if (group) group.search = null
   }
 
-  /** Whether each line of the run that follows another one follows a line of the run. */
+  /** Whether all leaders of the run's followers are in the run. */
   followsOnlyItself(run: Run): boolean {
     let count = 0
     for (const { followers } of this.#led.get(run)?.values() ?? [])
@@ -191,7 +191,7 @@ export class Duplicates {
     return count === run.count(FOLLOWING)
   }
 
-  /** Ends the lead of a closed run's lines; returns the lines of other runs that followed them. */
+  /** Ends the lead of a closed run's lines; returns their followers in other runs. */
   close(run: Run): readonly Entry[] {
     const positions = [...(this.#led.get(run)?.keys() ?? [])]
     const followers = positions.flatMap((position) => this.dissolve(run, position))
@@ -212,7 +212,7 @@ function isAtBatchApi({ run, position }: Entry): boolean {
   return state === REMOTE || state === UNSUBMITTED
 }
 
-/** Whether the answer is of this very line, whose run was lost before a commit counted it: shared, it would never be billed. */
+/** Whether the answer is an uncommitted one of this very line, from a lost run: shared, it would never be billed. */
 export function isOwn(run: Run, position: number, { from }: SharedAnswer): boolean {
   return from.request_id === run.sharedFrom(position).request_id
 }

@@ -10,7 +10,7 @@ export class Pauses {
   readonly state = PAUSED
   readonly #store: Pick<Store, 'read'>
   #models: ReadonlySet<string> = new Set()
-  /** Whether the paused models have changed since that was applied to the runs. */
+  /** Whether the paused models have changed since they were last applied to the runs. */
   #isStale = false
 
   constructor(store: Pick<Store, 'read'>) {
@@ -31,7 +31,7 @@ export class Pauses {
     for (const { paused_at } of statuses) run.isPaused = paused_at !== null
   }
 
-  /** Reads which models are paused; true if that has changed. */
+  /** Reads the paused models; true if they have changed. */
   async #load(): Promise<boolean> {
     const paused = await listPausedModels(this.#store.read)
     const models = new Set(paused.map(({ project_id, model }) => nameOf(project_id, model)))

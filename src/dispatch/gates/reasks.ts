@@ -22,7 +22,7 @@ export interface Fault {
   code: AnswerFault
   /** The words for the model. */
   message: string
-  /** The answer that it is about. */
+  /** The text of the faulty answer. */
   text: string
 }
 
@@ -59,11 +59,11 @@ interface RunChecks {
   waiting: Map<number, Waiting>
 }
 
-/** A larger answer stands: parsing it would hold up the lines of all batches. */
+/** The largest answer that is examined: parsing a larger one would hold up the lines of all batches. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
-/** Texts that are checked by one call, in characters: the call copies all of them. */
+/** The limit of characters in one call, which copies all of the texts. */
 const CHECKED_CHARACTERS_MAX = 1024 * 1024
-/** Schemas of a chunk that are known at once; more of them are prepared again and again. */
+/** The limit of a chunk's schemas that stay prepared; others are prepared again for each use. */
 const SCHEMAS_MAX = 8
 const CUT_OFF = 'The answer was cut off at its limit of tokens. Give a shorter one.'
 const NOT_JSON = 'The answer is not valid JSON, and has to follow the JSON Schema of the request.'
@@ -90,7 +90,7 @@ export class Reasks {
     this.#options = options
   }
 
-  /** The fault of an answer; null: none. `checking`: it is in the turn's list later. */
+  /** The fault of an answer; null: none. `checking`: the result will be in the turn's list. */
   examine(checked: CheckedAnswer): Fault | 'checking' | null {
     const { run, position, answered } = checked
     if (answered.body.length > ANSWER_BYTES_MAX) return null
@@ -171,7 +171,7 @@ export class Reasks {
     this.#options.memory.free('examined', one.bytes)
   }
 
-  /** Keeps the answer, which stands if no other one comes; returns whether projected cost and memory allow another one. */
+  /** Keeps the answer, which stands without a better one; returns whether cost and memory allow another attempt. */
   keep({ run, position, answered: { body, answer }, by, attempt }: CheckedAnswer, fault: Fault): boolean {
     const earlier = run.triesOf(position)?.kept?.spent ?? NO_EARLIER
     const to = run.recorded(position)
@@ -213,7 +213,7 @@ export function isLastAsked(run: Run, position: number): boolean {
   return run.reask === null || asked >= run.reask.max
 }
 
-/** The fault that a verdict names; null where there is none, or where that is not known. */
+/** The fault that a verdict names; null for no fault, or an unknown one. */
 function whatIsWrong(verdict: string | null): string | null {
   const prefix = 'not_schema: '
   return verdict?.startsWith(prefix) ? verdict.slice(prefix.length) : null

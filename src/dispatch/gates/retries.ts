@@ -107,7 +107,7 @@ export function backoffMs(
 
 export const ANSWERED = { kind: 'answered', status: 200 } as const
 
-/** The record of an attempt. `fault`: that of its answer, if there is one. */
+/** The record of an attempt. `fault`: the fault of its answer, if any. */
 export function attemptOf(
   { upstream, at, now, remote_batch }: EndedAttempt,
   result: BackendResult | typeof ANSWERED,
@@ -146,7 +146,7 @@ export function storedTries(run: Run, isStopping = false): string | null {
   return stored.length === 0 ? null : JSON.stringify(stored)
 }
 
-/** Gives a run the tries that were stored when its chunk was parked: their counts, and not the attempts themselves. */
+/** Restores the tries that were stored with a parked chunk: their counts, without the attempts. */
 export function restoreStored(run: Run): void {
   const stored = new Map<number, TryCount>(JSON.parse(run.claim.line_tries ?? '[]'))
   if (stored.size === 0) return
@@ -176,7 +176,7 @@ export class ParkedTries {
     }
   }
 
-  /** Gives a run that was just claimed the tries of earlier leases. */
+  /** Restores the tries of earlier leases to a run that was just claimed. */
   restore(run: Run): void {
     const { key } = run
     const parked = this.#chunks.get(key)
@@ -202,14 +202,14 @@ export class ParkedTries {
 
 /** The number of equal errors in a row that reject a line. */
 const REJECTIONS_MIN = 3
-/** Errors remembered of an upstream, the latest. */
+/** The number of an upstream's latest errors that are remembered. */
 const PASSING_MAX = 100
 
 export class LikelyRejections {
   /** Errors that later attempts did not meet. */
   readonly #passing = new WeakMap<Upstream, BoundedMap<string, true>>()
 
-  /** Notes that a line was answered by an upstream: errors that it met there before were no rejections. */
+  /** Notes that an upstream answered a line: its earlier errors there were no rejections. */
   onAnswered({ listed }: LineAttempts, upstream: Upstream): void {
     for (const attempt of listed) {
       const error = errorOf(attempt, upstream)
@@ -233,7 +233,7 @@ export class LikelyRejections {
   }
 }
 
-/** The error without numbers, which may be of the request; null unless the server itself explained a status of 500. */
+/** The error without numbers, which the request may cause; null unless the server itself explained a status of 500. */
 function errorOf({ upstream: name, status, reason = '' }: AttemptRecord, upstream: Upstream): string | null {
   if (status !== 500 || name !== upstream.name || reason === '500') return null
   return reason.replaceAll(/[0-9a-f]{8,}|\d+/gi, '#')
@@ -279,7 +279,7 @@ export class Retries {
     return due > now ? due : null
   }
 
-  /** Decides when a line whose miss was counted is sent again (Unix ms), and where not; or the error with which it fails. */
+  /** Decides about a line after a counted miss: its next attempt (Unix ms) and upstream to avoid, or its error. */
   next(
     { batch }: Run,
     tries: LineTries,

@@ -22,19 +22,19 @@ export interface Replica {
   readonly circuit: { readonly closed: boolean }
 }
 
-/** A line in a queue; it counts only if its run says so. */
+/** A line in a queue; its run decides whether it still counts. */
 export interface Entry {
   readonly run: Run
   readonly position: number
 }
 
-/** The least number of waiting lines of a batch whose lines share prefixes: the more wait, the more go to one server in a row. */
+/** The least number of waiting lines of a batch with shared prefixes: with more, longer rows go to one server. */
 const LINES_AHEAD_SHARED = 4000
 /** The number of groups among which a group of a server is searched for. */
 const SCAN_MAX = 256
 /** Characters of a prefix' key that become its hash. */
 const SHA1_START = 6
-/** The share of its chunks that is the end of a batch. */
+/** The share of a batch's chunks that counts as its end. */
 const END_SHARE = 0.1
 /** The interval, in lines, at which a line is served round robin, however many at-risk lines there are. */
 const ROUND_ROBIN_EVERY = 4
@@ -52,7 +52,7 @@ interface Segment {
 
 interface PrefixGroup {
   key: string
-  /** The hash that its replicas are ranked by; null: it belongs to no server. */
+  /** The hash by which replicas are ranked for the group; null: it belongs to no server. */
   hash: number | null
   segments: Segment[]
   count: number
@@ -109,7 +109,7 @@ export class FairQueue {
     return count
   }
 
-  /** Whether any line that waits belongs to an at-risk batch, and the earliest deadline (Unix ms). */
+  /** Whether any waiting line belongs to an at-risk batch, and the earliest deadline (Unix ms). */
   urgency(): { atRisk: boolean; deadline: number } {
     let atRisk = false
     let deadline = Number.POSITIVE_INFINITY
@@ -120,7 +120,7 @@ export class FairQueue {
     return { atRisk, deadline }
   }
 
-  /** Adds unsent lines of a run, in the order of their prompts. `waiting`: lines that are unsent, these included. */
+  /** Adds unsent lines of a run, in the order of their prompts. `waiting`: all unsent lines, these included. */
   add(run: Run, positions: readonly number[], waiting: number): void {
     if (positions.length === 0) return
     if (this.#entries > STALE_FACTOR * waiting + STALE_MIN) this.#dropStale()
@@ -166,7 +166,7 @@ export class FairQueue {
     return this.#first(server, peers, () => this.#atRiskBatch())
   }
 
-  /** The first line that counts of what `choose` finds. */
+  /** The first valid line that `choose` finds. */
   #first(server: Replica | null, peers: readonly Replica[], choose: () => Waiting | null): Entry | null {
     for (let from = choose(); from !== null; from = choose()) {
       const entry = this.#nextOf(from, server, peers)
@@ -182,7 +182,7 @@ export class FairQueue {
     return entry
   }
 
-  /** A line to probe a server with, of a batch that `allows` accepts, from anywhere among its lines: neighbours are similar. */
+  /** A line to probe a server with, of a batch that `allows` accepts, from any position: neighbours are similar. */
   draw(allows: (batch_id: string) => boolean): Entry | null {
     for (const { entities } of this.#projects.round()) {
       for (const entity of entities.round()) {
@@ -231,7 +231,7 @@ export class FairQueue {
     return first
   }
 
-  /** The lines that the entity of the first at-risk batch sends next: its earliest deadline, at risk or not. */
+  /** The next lines of the first at-risk batch's entity: by its earliest deadline, at risk or not. */
   #beforeAtRisk(): Waiting | null {
     const { entity } = this.#atRiskBatch() ?? {}
     return entity ? { entity, lines: entity.batches[0]! } : null
@@ -281,13 +281,13 @@ export class BatchLines {
   /** Groups in the order of their waiting times, the longest first. */
   readonly #groups = new Map<string, PrefixGroup>()
   readonly #assigned = new Map<Replica, Assignment>()
-  /** The bytes of a prefix; 0 as long as neither the whole input nor a chunk had prefixes that are shared. */
+  /** The bytes of a prefix; 0 until the whole input or a chunk has shared prefixes. */
   #depth: number
   readonly #linesAhead: number
   readonly #lengths: AnswerLengths
   #count = 0
   #isAtEnd = false
-  /** The number of lines at which they are sorted by length again, since more is known by then. */
+  /** The number of lines at which they are sorted by expected length again, with what was learned since. */
   #sortAt = 0
 
   constructor(run: Run, lengths: AnswerLengths) {
@@ -393,7 +393,7 @@ export class BatchLines {
     this.#assigned.clear()
   }
 
-  /** A line from anywhere; `at` is in [0, 1). */
+  /** A line from any position; `at` is in [0, 1). */
   draw(at: number): Entry | null {
     while (this.#count > 0) {
       const entry = this.#draw(Math.floor(at * this.#count))
@@ -434,7 +434,7 @@ export class BatchLines {
     throw new Error('a batch without lines was asked for one')
   }
 
-  /** The group that the server works through, or else the next one. */
+  /** The present group of the server, or else the next one. */
   #groupFor(server: Replica, peers: readonly Replica[]): PrefixGroup {
     let assigned = this.#assigned.get(server)
     if (!assigned || assigned.left === 0 || assigned.group.count === 0) {
@@ -465,14 +465,14 @@ function isAtEnd({ batch, claim }: Run): boolean {
   return line_order !== 'file' && is_gathered === 0 && claim.idx + 1 > (1 - END_SHARE) * chunk_count
 }
 
-/** Equal for lengths that differ by less than a factor of two, about. */
+/** The class of a length: equal for lengths that differ by less than a factor of about two. */
 function lengthClass(tokens: number): number {
   return Math.round(Math.log2(Math.max(1, tokens)))
 }
 
 const hashes = new WeakMap<Replica, number>()
 
-/** Rendezvous hashing: of the replicas that take lines, the one with the highest hash of group and replica. */
+/** Chooses by rendezvous hashing: of the open replicas, the one with the highest hash of group and replica. */
 function homeOf(group: number, replicas: readonly Replica[]): Replica | null {
   let home: Replica | null = null
   let highest = -1
@@ -486,7 +486,7 @@ function homeOf(group: number, replicas: readonly Replica[]): Replica | null {
   return home
 }
 
-/** FNV-1a of its name, which is the same in all workers. */
+/** The hash (FNV-1a) of the replica's name, which is the same in all workers. */
 function hashOf(replica: Replica): number {
   let found = hashes.get(replica)
   if (found === undefined) {

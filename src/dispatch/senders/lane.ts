@@ -34,7 +34,7 @@ export class Lane {
   #route: Route
   readonly #clock: Clock
   readonly #queue: FairQueue
-  /** Unsent lines that missed before, or were placed again: by whether they failed. */
+  /** Unsent lines that missed before, or were placed again; failed lines apart. */
   readonly #again: Entry[] = []
   readonly #failed: Entry[] = []
   /** Lines without an answer from a batch API, for any other upstream. */
@@ -97,7 +97,7 @@ export class Lane {
     return this.unsent + this.retrying + this.unsubmitted
   }
 
-  /** Fresh lines of at-risk batches among them. */
+  /** The number of waiting fresh lines of at-risk batches. */
   get waitingAtRisk(): number {
     return this.#queue.entriesAtRisk
   }
@@ -126,7 +126,7 @@ export class Lane {
     return this.upstreams.reduce((sum, { limit }) => sum + limit.inFlight, 0)
   }
 
-  /** Whether it needs more lines, so that no place stays empty. */
+  /** Whether the lane needs more lines, so that no slot stays empty. */
   get isLow(): boolean {
     const least = Math.max(LINES_AHEAD_MIN, this.#queue.linesAhead)
     const { waiting } = this
@@ -183,7 +183,7 @@ export class Lane {
     else this.#again.push(entry)
   }
 
-  /** Tells servers that run on demand what waits for them; to be called about once a second. */
+  /** Reports the waiting lines to servers that run on demand; to be called about once a second. */
   updateServers(): void {
     if (this.#route.servers.every(({ onDemand }) => onDemand === null)) return
     const load = this.#load()
@@ -226,7 +226,7 @@ export class Lane {
     }
   }
 
-  /** The line to send next; null if no server accepts one now, and then an alarm is set for when one may. */
+  /** The next line to send; null if no server accepts one now, and then an alarm is set for a server's next opening. */
   next(now: number): Sending | null {
     if (this.unsent === 0) return null
     const next = this.#nextReturned(now) ?? this.#next(now)
@@ -258,7 +258,7 @@ export class Lane {
     return firstOf(this.#failed) === null ? null : this.#next(now)
   }
 
-  /** The line that was in a queue before whose turn it is; null for a fresh one. */
+  /** The next line that was in a queue before; null for a fresh line. */
   #nextAgain(): Entry | null {
     const throttled = firstOf(this.#again)
     if (throttled !== null) return throttled
@@ -272,7 +272,7 @@ export class Lane {
     return (this.#sentFailed ? this.#failed : this.#again).shift() ?? null
   }
 
-  /** A line that a batch API left unfinished, for the lowest other tier that has room. */
+  /** A line without an answer from a batch API, for the lowest other tier with room. */
   #nextReturned(now: number): Sending | null {
     const entry = firstOf(this.#returned)
     if (entry === null) return null
@@ -287,7 +287,7 @@ export class Lane {
     return { ...entry, server }
   }
 
-  /** A line of an at-risk batch, for a tier that others may not use. */
+  /** A line of an at-risk batch, for a tier that is closed to other lines. */
   #spill(now: number): Sending | null {
     if (this.#atRisk.size === 0) return null
     const server = chooseOrProbe(this.#route.serversForAtRisk(now), now)
@@ -322,7 +322,7 @@ export class Lane {
     return this.#queue.draw((id) => circuit.mayProbeEarly(id))
   }
 
-  /** A line to probe with: preferably of a batch that did not cause the opening, or a line that has not missed. */
+  /** A line to probe with: preferably of a batch that did not cause the opening, or a line without misses. */
   #dueProbe(server: ModelServer, now: number): Entry | null {
     if (!server.circuit.probeDue(now)) return null
     const fresh = this.#drawFor(server) ?? this.#queue.draw(() => true)
@@ -346,7 +346,7 @@ function isUnsent({ run, position }: Entry): boolean {
   return run.isUnsent(position)
 }
 
-/** The first entry that counts; those before it are dropped. */
+/** The first entry that counts; earlier entries are dropped. */
 function firstOf(entries: Entry[]): Entry | null {
   while (entries.length > 0) {
     const first = entries[0]!

@@ -24,7 +24,7 @@ export interface RoutedLine {
   isAtRisk: boolean
   /** The upstream of the last missed answer. */
   avoid: Upstream | null
-  /** Whether a batch API would answer it too late. */
+  /** Whether a batch API would answer the line too late. */
   isLate: boolean
 }
 
@@ -33,7 +33,7 @@ export class Route {
   readonly servers: readonly ModelServer[]
   readonly #tiers: Tiers
   readonly #spill: Spill
-  /** The servers of the lowest tiers, and those of the others, by the number of tiers. */
+  /** The servers of the lowest tiers, and the servers of the other tiers, by the number of lowest tiers. */
   readonly #lowest: readonly Servers[]
   readonly #higher: readonly Servers[]
 
@@ -49,12 +49,12 @@ export class Route {
     this.#higher = counts.map((count) => serversOf(tiers.slice(count)))
   }
 
-  /** Whether it has model servers, and other upstreams beside them. */
+  /** Whether the route has model servers, and other upstreams beside them. */
   get isMixed(): boolean {
     return this.servers.length > 0 && this.servers.length < this.upstreams.length
   }
 
-  /** The servers of its tier, itself included. */
+  /** The servers of a server's tier, itself included. */
   peersOf({ tier }: ModelServer): readonly ModelServer[] {
     return this.#lowest.at(-1)?.find(([first]) => first?.tier === tier) ?? []
   }
@@ -64,18 +64,18 @@ export class Route {
     return this.#tiersFor(isAtRisk, null, now).flat()
   }
 
-  /** The servers that any line may be sent to, lowest tier first. */
+  /** The servers for any line, lowest tier first. */
   serversInUse(now: number): Servers {
     return this.#lowest[this.#level(now) + 1] ?? []
   }
 
-  /** The servers beside these that lines of at-risk batches may be sent to, lowest tier first. */
+  /** The further servers for lines of at-risk batches, lowest tier first. */
   serversForAtRisk(now: number): Servers {
     if (this.#tiers.length <= 1 || !this.#spill.whenAtRisk) return []
     return this.#higher[this.#level(now) + 1] ?? []
   }
 
-  /** Upstreams for lines that this one left unfinished, lowest tier first: of any tier, if any may be spilled to. */
+  /** The upstreams for lines that this one left, lowest tier first: of any tier if lines may spill over. */
   besides(upstream: Upstream): Tiers {
     const { whenDownMs, whenAtRisk } = this.#spill
     const isOpen = whenDownMs !== null || whenAtRisk
@@ -83,12 +83,12 @@ export class Route {
     return this.#tiers.map((ofTier) => ofTier.filter(isOther)).filter((ofTier) => ofTier.length > 0)
   }
 
-  /** The servers among them. */
+  /** The model servers among the upstreams of `besides`. */
   serversBesides(upstream: Upstream): Servers {
     return serversOf(this.besides(upstream))
   }
 
-  /** Whether servers that answer at once may answer lines that a batch API may answer too late. */
+  /** Whether servers may answer at once the lines that a batch API may answer too late. */
   mayReplace(upstream: Upstream, now: number): boolean {
     const { whenAtRisk } = this.#spill
     return this.servers.some(
@@ -96,7 +96,7 @@ export class Route {
     )
   }
 
-  /** Whether a model server is to get the line. `areServersLow`: they can soon send more than they have. */
+  /** Whether a model server is to get the line. `areServersLow`: they can soon send more lines than they have. */
   prefersServers(
     { isAtRisk, avoid, isLate }: RoutedLine,
     areServersLow: () => boolean,
@@ -182,7 +182,7 @@ export function chooseServer(tiers: Servers, avoid: Upstream | null, now: number
   return null
 }
 
-/** Chooses among tiers that few lines go to: a server whose circuit is open is probed by them, or would stay open. */
+/** Chooses among tiers that few lines go to, which also probe servers whose circuit would otherwise stay open. */
 export function chooseOrProbe(tiers: Servers, now: number): ModelServer | null {
   for (const servers of tiers)
     for (const one of servers) if (one.circuit.probeDue(now) && one.freePlaces(now) > 0) return one

@@ -20,7 +20,7 @@ import type { Run } from '../run.ts'
 import type { Turn } from '../turn.ts'
 import type { Lane } from './lane.ts'
 
-/** Warnings that are remembered, and how long one for operators is not repeated. */
+/** The limit of remembered warnings, and the time for which a warning for operators is not repeated. */
 const WARNINGS_MAX = 1_000
 const REPEAT_MS = 600_000
 

@@ -17,7 +17,7 @@ const SENT_MAX = 256
 /** The lines that other workers have in flight at the server. */
 interface OtherWorkers {
   inFlight: number
-  /** Workers that have any. */
+  /** The number of these workers. */
   workers: number
 }
 
@@ -134,13 +134,13 @@ const BURST_FACTOR = 8
 const BURST_MORE = 256
 /** The time after which the highest number of other requests counts half. */
 const HIGHEST_HALF_LIFE_MS = 6 * 3_600_000
-/** The time after which a reading that lasts is believed. */
+/** The time after which a reading that repeats is believed. */
 const CONFIRMED_MS = 60_000
 
 interface CheckedTraffic {
   /** The usable part of the reading; null where nothing is usable. */
   traffic: ServerTraffic | null
-  /** Whether it is to be learned from. */
+  /** Whether the reading may be learned. */
   isConfirmed: boolean
 }
 
@@ -149,7 +149,7 @@ class TrafficCheck {
   rejected = 0
   readonly #tokens = new CounterCheck()
   readonly #steps = new CounterCheck()
-  /** The highest number of other requests that was seen, and when. */
+  /** The highest number of other requests seen, and its time. */
   #highest: { others: number; at: number } | null = null
   #burstSince: number | null = null
 
@@ -189,7 +189,7 @@ class TrafficCheck {
   }
 }
 
-/** Checks a counter of tokens, or of steps, which are fewer. It starts anew with its server. */
+/** Checks a counter of tokens, or of steps, which are fewer. The counter restarts with its server. */
 class CounterCheck {
   /** The counters as they were read last. */
   #last: { count: number; at: number } | null = null

@@ -191,7 +191,7 @@ export class LiveShare {
     this.#answers.tokens += tokens
   }
 
-  /** Bounds the rise of the share: places that were not used do not come at once later. */
+  /** Bounds the rise of the share: unused slots do not add up. */
   #setShare(own: OwnLoad): void {
     const most = own.inFlight + Math.max(START, this.#risePerS)
     this.#share = Math.min(this.#target, Math.max(START, Math.min(this.#share, most)))
@@ -238,7 +238,7 @@ export class LiveShare {
     return Math.max(least, most)
   }
 
-  /** The most lines that make room, by ending, as fast as the others may need it. */
+  /** The most lines that can make room, by ending, as fast as live traffic may need it. */
   #byRoom({ load: { cache, running }, others, staleMs }: Reading, mean: number): number {
     const byCache =
       cache !== null && cache > CACHE_KNOWN ? (CACHE_FULL * running) / cache : Number.POSITIVE_INFINITY
@@ -258,7 +258,7 @@ export class LiveShare {
     return most
   }
 
-  /** The most lines with which steps do not get too long. */
+  /** The most lines at which steps do not get too long. */
   #bySteps(running: number, workers: number, mean: number): number {
     if (this.#line === null) return running * UNKNOWN_FACTOR + UNKNOWN_MORE * workers - mean
     const peak = this.#others.quantile(this.#isCrowded ? CROWDED_PEAK_SHARE : PEAK_SHARE)

@@ -36,7 +36,7 @@ export class ChunkReader {
     this.#options = options
   }
 
-  /** The row and the input of each batch, read once for chunks that are claimed together: these are mostly of one batch. */
+  /** The row and the input of each batch, read once for chunks that are claimed together, mostly of one batch. */
   inputs(claims: readonly ChunkRow[]): ReadonlyMap<string, Promise<BatchInput>> {
     return new Map(
       Array.from(new Set(claims.map(({ batch_id }) => batch_id)), (id) => {
@@ -112,7 +112,7 @@ function pricesOf(lines: readonly ChunkLine[], models: ReadonlyMap<string, Model
 // The input of a chunk may be damaged or missing. Reading is retried until the batch's deadline, because the input may be
 // restored from a backup. After that the lines end as errors, so that the batch ends; their custom_ids are unknown.
 
-/** The input cannot be read until an operator restores it. */
+/** Thrown for an input that an operator has to restore. */
 export class InputUnreadable extends Error {
   constructor(cause: unknown) {
     super(`the input cannot be read: ${messageOf(cause)}; "offpeak doctor" says what to restore`, { cause })

@@ -90,7 +90,7 @@ export class Claimer {
     if (!this.#foundNothing) this.#rounds.start()
   }
 
-  /** Claims what there is; while it claims, once more after that. `chunks`: there are new chunks. */
+  /** Claims chunks; a call during a claim causes one more claim. `chunks`: there are new chunks. */
   claimNow(news: 'wake' | 'chunks' = 'wake'): void {
     this.#foundNothing = false
     this.#othersAt = 0
@@ -158,7 +158,7 @@ export class Claimer {
     return !this.#foundNothing && (await this.#claimForEntities())
   }
 
-  /** Claims chunks of which batch APIs have lines, whatever else there is: most have results to be read. */
+  /** Claims chunks with lines at batch APIs, whatever else there is: most have results to be read. */
   async #claimEnded(): Promise<boolean> {
     const { store, onlyBatches } = this.#options
     const only = onlyBatches && [...onlyBatches]
@@ -171,7 +171,7 @@ export class Claimer {
     return await this.#openAll(claims)
   }
 
-  /** Claims chunks that are due before lines of the same entity that wait here, however many these are. */
+  /** Claims chunks that are due before waiting lines of the same entity, however many of these there are. */
   async #claimAhead(): Promise<boolean> {
     const { store, runs, lanes, dispatch, onlyBatches } = this.#options
     if (onlyBatches || !this.#looksAhead) return false
@@ -251,7 +251,7 @@ export class Claimer {
     return claims.length > 0
   }
 
-  /** Chunks of at-risk batches, also where other lines wait. */
+  /** Claims chunks of at-risk batches, also where other lines wait. */
   #wantedAtRisk(): Wanted[] {
     const { full, packed } = this.#slots
     const { forAtRisk } = this.#demand
@@ -341,7 +341,7 @@ export class Claimer {
     }
   }
 
-  /** Prepares a run to be opened; returns until when (Unix ms) to park it instead, and why unless it is for a limit. */
+  /** Prepares a run to be opened; returns the end of its parking (Unix ms), and the reason unless it is a limit. */
   async #prepare(run: Run, limitVersion: number): Promise<{ retryAt: number; reason?: string } | null> {
     const { clock, elsewhere, dispatch } = this.#options
     await dispatch.restore(run)

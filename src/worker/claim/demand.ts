@@ -50,11 +50,11 @@ export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: num
 
 /** The waiting lines here, and the ready chunks before them: of the same entity and model, due `before` then. */
 export interface OvertakenWork extends Required<EntityWork> {
-  /** The run that is due last. */
+  /** The run with the latest deadline. */
   last: Run
 }
 
-/** The overtaken work of the runs that have lines which wait for a server, by project, entity and model. */
+/** The overtaken work of the runs with lines waiting for a server, by project, entity and model. */
 export function overtakenWork(
   runs: Iterable<Run>,
   lanes: ReadonlyMap<string, Pick<Lane, 'concurrency'>>,
@@ -102,9 +102,9 @@ interface ChunkSlots {
   full: boolean
   /** Whether a chunk may be opened to read results of a batch API. */
   mayRead: boolean
-  /** Models of which only projects without an open chunk of the model may open another one. */
+  /** Models for which only projects without an open chunk of the model may open another chunk. */
   taken: SlotModel[]
-  /** Models of which no further chunk is opened. */
+  /** Models without room for a further chunk. */
   packed: SlotModel[]
   /** The projects with open chunks of a model, by model. */
   holders: ReadonlyMap<SlotModel, ReadonlySet<string>>
@@ -167,7 +167,7 @@ export class ModelsElsewhere {
     this.#options = options
   }
 
-  /** Models that this worker does not know, and another one does. */
+  /** Models that another worker knows and this one does not. */
   models(): string[] {
     const { clock, lanes } = this.#options
     const now = clock.steady()
@@ -176,7 +176,7 @@ export class ModelsElsewhere {
     return [...this.#foundAt.keys()]
   }
 
-  /** Whether a running worker knows what this one knows of the run's models and of its remote batches, and more. */
+  /** Whether a running worker knows the run's models and remote batches as this worker does, and more of them. */
   async isBetterFor(
     run: Run,
     remote: readonly Pick<RemoteBatchRow, 'model' | 'upstream'>[],

@@ -95,7 +95,7 @@ export class LimitGate {
     return waits.length > 0 && waits.length === run.unfinished ? { retryAt: this.parkUntil(run) } : null
   }
 
-  /** Checks open runs again where there is a reason to; without `versions` of limits, only for settled amounts. */
+  /** Checks open runs again where necessary; without `versions` of limits, only for settled amounts. */
   async recheck(versions: ReadonlyMap<string, number> = new Map()): Promise<void> {
     const projects = new Set([...this.#options.runs.values()].map((run) => run.claim.project_id))
     await Promise.all(
@@ -259,7 +259,7 @@ export class LimitGate {
     if (failure) throw failure.reason
   }
 
-  /** Whether finished lines that are not settled yet, or another check, may make room for the lines that wait. */
+  /** Whether unsettled finished lines, or another check, may make room for the waiting lines. */
   mayFree({ results, claim }: Run): boolean {
     return results.hasFresh || results.journalling !== null || this.#options.funds.isShort(claim.project_id)
   }

@@ -59,7 +59,7 @@ export class ReservationQueue {
     this.#reserving = false
   }
 
-  /** An attempt before which another one took effect is queued again, with the outcome of that one. */
+  /** Reserves for lines. An attempt after another effective one is queued again, with the outcome of that one. */
   async #reserveGroup(group: readonly Pending[]): Promise<void> {
     const { store, clock, funds } = this.#options
     const attempts = group.map(({ run }) => {
@@ -103,7 +103,7 @@ export class ReservationQueue {
   }
 }
 
-/** Whether lines are reserved for once the attempt has taken effect, by position. */
+/** The outcome of an attempt that took effect: whether lines are reserved, by position. */
 type AttemptOutcome = ReadonlyMap<number, boolean>
 
 interface Attempts {

@@ -50,7 +50,7 @@ export class ReservedFunds {
     for (const { account, metric } of capped) this.#account(project_id, account).metrics.add(metric)
   }
 
-  /** Forgets limits that no run has met. */
+  /** Forgets limits that apply to no run. */
   capAsReserved(project_id: string): void {
     for (const account of this.#accounts.get(project_id)?.values() ?? []) account.metrics.clear()
     for (const { claim, capped } of this.#open.keys())
@@ -81,7 +81,7 @@ export class ReservedFunds {
       if (isUnsentReserved(run, position)) this.#addUnsent(run, position, sign)
   }
 
-  /** The session expired, and all its reservations with it. */
+  /** Removes all runs: the session has expired, and its reservations with it. */
   closeAll(): void {
     this.#open.clear()
     this.#accounts.clear()
@@ -101,7 +101,7 @@ export class ReservedFunds {
     if (isCounted) this.#addUnsent(run, position, isReserved ? 1 : -1)
   }
 
-  /** A line with a reservation has changed its state: in flight, the reservation counts as used. */
+  /** Applies a new state of a line with a reservation: in flight, the reservation counts as used. */
   moved(run: Run, position: number, from: LineState, to: LineState): void {
     if (isUnsent(from) === isUnsent(to) || !this.#open.has(run)) return
     this.#addUnsent(run, position, isUnsent(to) ? 1 : -1)
@@ -123,7 +123,7 @@ export class ReservedFunds {
     this.#turn.checkLimits()
   }
 
-  /** Whether they did not cover a line of the project since the last call. */
+  /** Whether the reserved funds did not cover a line of the project since the last call. */
   takeShort(project_id: string): boolean {
     return this.#short.delete(project_id)
   }
@@ -166,7 +166,7 @@ export class ReservedFunds {
     return false
   }
 
-  /** Call this before all runs of a project are checked, and the function that it returns after that. */
+  /** Begins a check of all runs of a project; the returned function ends it. */
   beginExcessCheck(project_id: string): () => void {
     const before = [...(this.#accounts.get(project_id)?.values() ?? [])].map(
       (account) => [account, { ...account.committed }] as const,
@@ -209,7 +209,7 @@ export function isUnsentReserved(run: Run, position: number): boolean {
   return run.isReserved(position) && isUnsent(run.stateOf(position))
 }
 
-/** Whether a line in this state has a reservation that was not used yet. */
+/** Whether a line in this state has an unused reservation. */
 function isUnsent(state: LineState): boolean {
   return state < IN_FLIGHT || (state > IN_FLIGHT && state < REMOTE)
 }

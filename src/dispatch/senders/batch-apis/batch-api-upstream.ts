@@ -41,7 +41,7 @@ export class BatchApiUpstream extends Upstream {
     await this.api.close()
   }
 
-  /** A call to it for lines of a batch; none of them is to blame if it fails. */
+  /** A call to the batch API for lines of a batch; its failure is no line's fault. */
   callFor(batch_id: string, line: object, sentAt: number): Call {
     return { batch_id, line, sentAt, missedBefore: false, probing: null, inFlight: 0, cohort: null }
   }
@@ -79,7 +79,7 @@ export class BatchApiUpstream extends Upstream {
     this.#lines.open = open
   }
 
-  /** Counts lines that are handed over to it; the function that is returned is told whether they have arrived. */
+  /** Counts lines on their way to the batch API; the returned function is told whether they have arrived. */
   handOver(project_id: string, lines: number): (areThere: boolean) => void {
     const { onTheirWay } = this.#lines
     const add = (by: number): void => void onTheirWay.set(project_id, (onTheirWay.get(project_id) ?? 0) + by)

@@ -41,7 +41,7 @@ export interface CollectorOptions extends Pick<Ports, 'store' | 'clock' | 'log'>
 export type Collected =
   /** The results cannot be read now: try again at `at` (Unix ms). */
   | { kind: 'again'; at: number }
-  /** The batch API takes none of these lines, because of some of them; null: for something else. */
+  /** The batch API takes none of these lines, because of some of them; null: for another reason. */
   | {
       kind: 'blamed'
       blamed: readonly BlamedLine[] | null
@@ -57,7 +57,7 @@ export class Collector {
     this.#options = options
   }
 
-  /** Records what a batch has answered; null: nothing is left to do. */
+  /** Records the answers of a batch; null: the work is complete. */
   async collect(
     run: Run,
     row: RemoteBatchRow,
@@ -235,7 +235,7 @@ export class Collector {
     await rows.stored(() => store.write((tx) => changeRemoteBatch(tx, row.id, 'ended', change)))
   }
 
-  /** Whether results that an ended batch has by its counts have been waited for long enough. */
+  /** Whether the wait for results that an ended batch counts has been long enough. */
   #mayGoWithout(run: Run, row: RemoteBatchRow): boolean {
     const { clock, rows } = this.#options
     return rows.mayGiveUp(row, run.batch, row.failing_since ?? clock.now(), true)

@@ -60,10 +60,10 @@ export type CreationEnd =
       kind: 'returned'
       result: BatchApiError['result']
       left: 'nothing' | 'file' | 'batch'
-      /** The lines that are the reason, if the batch API says that lines are. */
+      /** The lines that the batch API blames, if it blames lines. */
       blamed: BatchApiError['blamed']
       isTooMuch?: boolean
-      /** Whether the batch API has taken them, and made something of them that cannot be used. */
+      /** Whether the batch API has accepted the lines, and created something unusable. */
       isOwn?: boolean
     }
   | { kind: 'unsent' }
@@ -73,7 +73,7 @@ export type CreationEnd =
 interface Creation {
   run: Run
   row: RemoteBatchRow
-  /** Whether this worker has just stored it. */
+  /** Whether this worker has just stored the batch. */
   isNew: boolean
   /** The lines, in the order of the file. */
   positions: readonly number[]
@@ -95,7 +95,7 @@ export class Creations {
     this.#options = options
   }
 
-  /** Continues from where its row says. */
+  /** Continues a creation at the step in its row. */
   async pursue(creation: Creation): Promise<CreationEnd> {
     const { row } = creation
     if (row.state === 'intended') return await this.#upload(creation)
@@ -204,7 +204,7 @@ export class Creations {
     return { kind: 'open' }
   }
 
-  /** Cancels a batch that the row does not name: another worker has gone on with the row while this one stood still. */
+  /** Cancels a batch that the row does not name: another worker has continued with the row meanwhile. */
   async #cancelUnknown({ row, upstream: { api }, until }: Creation, id: string): Promise<void> {
     const { store, log } = this.#options
     const stored = await readRow(store.read, 'remote_batches', { id: row.id })
@@ -247,7 +247,7 @@ export class Creations {
     }
   }
 
-  /** Whether a pause or a limit keeps the lines back, or they have a fault by now: they are placed as others are. */
+  /** Whether a pause, a limit or a fault keeps the lines back: they are placed as other lines are. */
   async #mayNotBeSent(creation: Creation): Promise<boolean> {
     const { run, row } = creation
     const { pauses, limits } = this.#options

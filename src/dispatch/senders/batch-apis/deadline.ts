@@ -53,7 +53,7 @@ export function deadlineOf({ cancelled_at }: Pick<RemoteBatchRow, 'cancelled_at'
   )
 }
 
-/** The next time at which something is decided about a remote batch, whether it can be looked at or not (Unix ms). */
+/** The time of the next decision about a remote batch, whether the batch API answers or not (Unix ms). */
 export function nextMark(
   row: Pick<RemoteBatchRow, 'cancelled_at'>,
   window: Window,
@@ -69,10 +69,10 @@ export function isOnTime(seen: Pick<SeenBatch, 'done'>, from: number, window: Wi
   return from + (now - from) / seen.done < (now + window.expires_at) / 2
 }
 
-/** Aborted when no call about a remote batch is worth an answer any more. */
+/** A signal that aborts when calls about a remote batch are no longer worth an answer. */
 export interface Until {
   readonly signal: AbortSignal
-  /** Whether the deadline has passed, rather than the worker stopped or the lease been lost. */
+  /** Whether the signal aborted at the deadline, rather than with the worker or the lease. */
   readonly isOver: () => boolean
   close(): void
 }

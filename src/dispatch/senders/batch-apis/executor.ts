@@ -54,7 +54,7 @@ export class RemoteExecutor {
   readonly #collector: Collector
   /** The time of the next claim of an open run (Unix ms). */
   readonly #lookAt = new WeakMap<Run, number>()
-  /** The parts of runs by position, which are handed over one by one, since some line of them was rejected. */
+  /** The parts of runs by position, which are handed over one by one after a line of them was rejected. */
   readonly #parts = new WeakMap<Run, Map<number, number>>()
   #nextPart = 1
   readonly #abort = new AbortController()
@@ -84,7 +84,7 @@ export class RemoteExecutor {
     }
   }
 
-  /** Hands over what waits for batch APIs, as far as these have room. */
+  /** Hands over lines that wait for batch APIs, as far as the batch APIs have room. */
   submit(runs: Iterable<Run>): void {
     const { clock, atRisk } = this.#options
     const waiting = new Set<Run>()
@@ -103,7 +103,7 @@ export class RemoteExecutor {
     }
   }
 
-  /** The lines of a run that could be handed over next; null if no batch API has room for any. */
+  /** The next lines of a run to hand over; null if no batch API has room for any. */
   #next(run: Run, now: number): HandOver | null {
     if (now >= run.batch.expires_at) {
       this.#options.turn.push({ kind: 'stopped', run, reason: 'batch_expired' })
@@ -253,7 +253,7 @@ export class RemoteExecutor {
     return end
   }
 
-  /** Stores how a creation has ended; false if the lease is lost. */
+  /** Stores the end of a creation; false if the lease is lost. */
   async #settle(
     run: Run,
     row: RemoteBatchRow,
@@ -325,7 +325,7 @@ export class RemoteExecutor {
     this.rows.place(run, rest, 'another line was rejected')
   }
 
-  /** Whether a batch API that refused lines together takes one of them alone, which is at the batch API then. */
+  /** Whether a batch API that refused lines together takes one of them alone; that line is then at the batch API. */
   async #takesAny(run: Run, row: RemoteBatchRow, positions: readonly number[]): Promise<boolean> {
     const upstream = this.rows.upstreamOf(row)
     const at = Array.from({ length: PROBES }, (_, i) => Math.floor(((i + 0.5) / PROBES) * positions.length))
@@ -418,7 +418,7 @@ function isPreferred(one: BatchApiUpstream, other: BatchApiUpstream, hasFailed: 
   return one.linesThere < other.linesThere
 }
 
-/** At-risk batches first, then the project that has the fewest lines there, then the earliest deadline. */
+/** Compares runs: at-risk batches first, then the project with the fewest lines there, then the earliest deadline. */
 function isBefore(a: HandOver, b: HandOver, atRisk: ReadonlySet<string>): boolean {
   const risk = Number(atRisk.has(b.run.batch.id)) - Number(atRisk.has(a.run.batch.id))
   if (risk !== 0) return risk < 0

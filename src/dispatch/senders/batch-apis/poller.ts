@@ -31,9 +31,9 @@ import type { RemoteRows } from './rows.ts'
 
 /** The interval in ms at which the worker looks for batches to poll. */
 const LOOK_MS = 100
-/** The same interval in a worker without a batch API. */
+/** The interval in ms in a worker without a batch API. */
 const IDLE_LOOK_MS = 1_000
-/** Batches that are looked at concurrently. */
+/** The limit of concurrent polls. */
 const AT_ONCE = 16
 /** The time in ms after which an overdue poll is skipped, as when calls about other batches hang. */
 const OVERDUE_MS = 1_000
@@ -45,7 +45,7 @@ const POLL_MS_MIN = 200
 const POLL_MS_MAX = 60_000
 /** The time in ms without polls of a batch after its batch API has throttled a poll. */
 const THROTTLED_MS = 15_000
-/** The same time for a batch that is being cancelled, as a share of the time that it has. */
+/** The value of THROTTLED_MS for a batch that is being cancelled, as a share of its remaining time. */
 const THROTTLED_SHARE = 0.25
 /** The time in ms for attempts to cancel a batch that was given up, or to delete files. */
 const TIDY_MS = 24 * 3_600_000
@@ -79,7 +79,7 @@ export class Poller {
     this.#options = options
   }
 
-  /** Looks at the batches that are due; to be called several times a second. */
+  /** Polls due batches; to be called several times a second. */
   async pollDue(): Promise<void> {
     const { store, clock, rows, log, onlyBatches } = this.#options
     const now = clock.now()
@@ -106,7 +106,7 @@ export class Poller {
     }
   }
 
-  /** The batches of commands that know a batch API which this worker does not; null where another worker knows it too. */
+  /** The batches of commands that know a batch API unknown to this worker; null: other workers know it too. */
   async #leftToCommands(upstream: string): Promise<string[] | null> {
     const { store, rows } = this.#options
     if (rows.hasBatchApi(upstream)) return []
@@ -124,7 +124,7 @@ export class Poller {
     await Promise.all(this.#polling.values())
   }
 
-  /** Decides about batches that are due and wait for calls about others, which may not end. */
+  /** Decides about due batches that wait for calls about other batches, which may hang. */
   async #decideOverdue(of: Parameters<typeof overdueBatches>[1], now: number): Promise<void> {
     const { store } = this.#options
     const order = { now, since: now - OVERDUE_MS, limit: 10 * AT_ONCE }
@@ -228,7 +228,7 @@ export class Poller {
     return false
   }
 
-  /** Sets when it is looked at again: when something is to be decided about it. */
+  /** Sets the next poll of a batch: the time of the next decision about it. */
   async #lookBy(row: RemoteBatchRow, batch: BatchStatusRow, waitMs?: number): Promise<void> {
     const now = this.#options.clock.now()
     const wanted = waitMs === undefined ? (row.poll_at ?? now) : now + waitMs
@@ -236,7 +236,7 @@ export class Poller {
     if (poll_at !== row.poll_at) await this.#change(row, { poll_at })
   }
 
-  /** Cancelling and looking do not wait for each other: either may fail, or not end before the deadline. */
+  /** Cancels and polls a batch, independently: either call may fail, or hang until the deadline. */
   async #poll(row: RemoteBatchRow, batch: BatchStatusRow, api: BatchApi | null): Promise<void> {
     const { clock } = this.#options
     if (api === null || row.remote_id === null)
@@ -323,7 +323,7 @@ export class Poller {
     await this.#change(row, { cancelled_at: now, poll_at: now })
   }
 
-  /** Returns why it could not be cancelled, if it was to be; never throws for what a batch API does. */
+  /** Cancels the batch if it is to be; returns the reason of a failure, never throws for the batch API's. */
   async #cancel(
     { cancelled_at, status }: RemoteBatchRow,
     remote_id: string,
@@ -341,7 +341,7 @@ export class Poller {
     await store.writeAsyncCommit((tx) => hastenNextBatch(tx, row, clock.now()))
   }
 
-  /** Stores that its batch API does not answer, or does not know it; gives it up when that has lasted. */
+  /** Stores that the batch API does not answer, or does not know the batch; gives the batch up when that has lasted. */
   async #failing(
     row: RemoteBatchRow,
     batch: BatchStatusRow,
@@ -362,7 +362,7 @@ export class Poller {
     await this.#change(row, { failing_since, detail })
   }
 
-  /** Notes that its results are recorded, if the worker that did so crashed before that. */
+  /** Notes that the batch's results are recorded, if the worker that did so crashed before that. */
   async #checkSealed(row: RemoteBatchRow): Promise<void> {
     const { store, clock } = this.#options
     const chunk = await readRow(store.read, 'chunks', { batch_id: row.batch_id, idx: row.idx })
@@ -386,7 +386,7 @@ export class Poller {
     }
   }
 
-  /** Returns why they cannot be deleted yet. */
+  /** Deletes files; returns the reason for which they cannot be deleted yet. */
   async #deleteFiles(row: RemoteBatchRow, api: BatchApi): Promise<string | null> {
     const { signal } = this.#abort
     const ids = new Set([row.file_id ?? (await api.findFile(row.id, signal))])

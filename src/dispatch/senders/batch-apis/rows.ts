@@ -55,7 +55,7 @@ export class RemoteRows {
     return found instanceof BatchApiUpstream ? found : undefined
   }
 
-  /** Whether this one, or any, is configured for a model. */
+  /** Whether this batch API, or any, is configured for a model. */
   hasBatchApi(name?: string): boolean {
     for (const { upstreams } of this.#options.lanes.values())
       for (const one of upstreams)
@@ -77,7 +77,7 @@ export class RemoteRows {
           )
   }
 
-  /** Whether lines at a batch API that has failed since then are to be finished elsewhere. `isGone`: it does not have them. */
+  /** Whether lines of a failed batch are to be finished elsewhere. `isGone`: the batch API does not have them. */
   mayGiveUp(
     row: Pick<RemoteBatchRow, 'model' | 'upstream'>,
     window: Window,
@@ -94,7 +94,7 @@ export class RemoteRows {
     return (lanes.get(row.model)?.route.besides(upstream).length ?? 1) > 0
   }
 
-  /** Whether servers that answer at once may answer its lines. */
+  /** Whether servers may answer the batch's lines at once. */
   mayReplace(row: Pick<RemoteBatchRow, 'model' | 'upstream'>): boolean {
     const { clock, lanes } = this.#options
     const upstream = this.upstreamOf(row)
@@ -105,7 +105,7 @@ export class RemoteRows {
     return untilDeadline(run, row, this.#options.clock, () => this.mayReplace(row), stop)
   }
 
-  /** Places lines that are still remote: whatever a batch API had of them will not be recorded. */
+  /** Places remote lines, for which no result of a batch API will be recorded. */
   place(run: Run, positions: readonly number[], cause: string): void {
     for (const position of positions)
       if (run.stateOf(position) === REMOTE) this.#options.lines.place(run, position, cause)
