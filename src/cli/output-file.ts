@@ -3,7 +3,7 @@
 import { access, constants, type FileHandle, open, realpath, rename, rm, stat } from 'node:fs/promises'
 import { basename, dirname, join, resolve } from 'node:path'
 import { compressionOf, formatOf, type Sink } from '../tables/table.ts'
-import { Failure } from './terminal/failure.ts'
+import { Failure, writing } from './terminal/failure.ts'
 
 /**
  * Throws where no file can be written at `path`, such as at that of a folder or a device, which a renamed file would
@@ -87,13 +87,17 @@ export class PartialFile implements Sink {
 
   async #appendBytes(bytes: Uint8Array): Promise<void> {
     await this.#flush()
-    await this.#handle.appendFile(bytes)
+    await this.#write(bytes)
   }
 
   async #flush(): Promise<void> {
     const text = this.#text
     this.#text = ''
-    await this.#handle.appendFile(text)
+    await this.#write(text)
+  }
+
+  async #write(piece: string | Uint8Array): Promise<void> {
+    await writing(this.#path, this.#handle.appendFile(piece))
   }
 }
 

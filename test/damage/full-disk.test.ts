@@ -1,7 +1,14 @@
 // A disk that is full, then has room again: real processes on a small file system of their own.
 import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
+import { DiskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
+import { writeWhole } from '../../src/cli/output-file.ts'
+import { failureText } from '../../src/cli/terminal/failure.ts'
+import { copySqlite } from '../../src/store/sqlite/database.ts'
 import { SmallDisk, withoutDisk } from '../fakes/small-disk.ts'
 import { CrashTest } from '../support/crash-processes.ts'
 import { until } from '../support/offpeak-process.ts'
@@ -32,4 +39,30 @@ test('a full disk refuses uploads and loses nothing; with room again, the batch 
   await crash.checkResults(batch, COUNT)
   assert.equal(crash.sent(1).length, COUNT)
   assert.equal(await service.end('SIGTERM'), 0, service.log)
+})
+
+test('a command that finds no room for its files names the file and says what to do', {
+  skip: withoutDisk,
+}, async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-full-'))
+  t.after(() => rm(folder, { recursive: true }))
+  const [small, from] = [join(folder, 'small'), join(folder, 'from.db')]
+  using database = new DatabaseSync(from)
+  database.exec('CREATE TABLE t (a)')
+  using disk = new SmallDisk(small)
+  disk.fill()
+  const told = async (work: Promise<unknown>) => failureText(await work.then(String, (error) => error), false)
+  const output = join(small, 'answers.jsonl')
+  assert.equal(
+    await told(writeWhole(output, ['text'])),
+    `offpeak: no space is left on the disk (free some, or choose another place): ${output}`,
+  )
+  assert.match(
+    await told(copySqlite(from, join(small, 'copy.db'))),
+    /^offpeak: the database .*copy.db cannot grow: its disk is full .* Free space there/,
+  )
+  assert.match(
+    await told(new DiskBlobs(join(small, 'blobs')).put('a', [Buffer.from('text')])),
+    /^offpeak: blob store failed .* no space left on device.*; free space there$/,
+  )
 })

@@ -6,7 +6,7 @@ import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { withApi } from '../client/connect.ts'
 import { checkOutput } from '../output-file.ts'
 import type { JsonFlags, Shell } from '../shell.ts'
-import { Failure } from '../terminal/failure.ts'
+import { Failure, writing } from '../terminal/failure.ts'
 import { examples, jsonCommand } from '../terminal/option-values.ts'
 import { counted, writeLine } from '../terminal/terminal.ts'
 
@@ -56,7 +56,7 @@ async function exportAudit(shell: Shell, flags: ExportFlags): Promise<void> {
       for (let hasMore = true; hasMore; ) {
         const page = await client.page('/v1/audit', { after, project_id: project })
         // The next page is requested once this one is on the disk.
-        await append(page.bytes)
+        await writing(output, append(page.bytes))
         records += page.bytes.toString('latin1').split('\n').length - 1
         after = page.next
         hasMore = page.hasMore

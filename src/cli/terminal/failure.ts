@@ -46,7 +46,9 @@ function sentence(error: unknown): string {
   if (isFileError(error) && error.code === 'ENOENT' && error.syscall === 'mkdir')
     return `this folder cannot be made here: ${error.path}; choose another place, or make the file system writable`
   if (error instanceof BlobStoreFailed)
-    return `${error.message}; check \`blobs\` in the configuration, and for a bucket the identity and permissions of this process`
+    return error.isFull
+      ? `${error.message}; free space there`
+      : `${error.message}; check \`blobs\` in the configuration, and for a bucket the identity and permissions of this process`
   if (isFileError(error)) return `${FILE_ERRORS.get(error.code) ?? error.code}: ${error.path}`
   if (hasCode(error, 'EACCES'))
     return `this user may not listen on this port (${messageOf(error)}); choose another --port, from 1024 up`
@@ -65,7 +67,8 @@ const FILE_ERRORS = new Map([
   ['EISDIR', 'expected a file, found a folder'],
   ['EEXIST', 'expected a folder, found a file'],
   ['ENOTDIR', 'part of this path is a file, not a folder'],
-  ['ENOSPC', 'no space is left on the device'],
+  ['ENOSPC', 'no space is left on the disk (free some, or choose another place)'],
+  ['EDQUOT', 'no more space is allowed to this user on the disk (free some, or choose another place)'],
   ['EROFS', 'the file system is read-only'],
 ])
 
@@ -77,6 +80,15 @@ function isFileError(error: unknown): error is Error & { code: string; path: str
     'path' in error &&
     typeof error.path === 'string'
   )
+}
+
+/** The result of a write to the open file at `path`, which errors name that come of open files. */
+export async function writing<T>(path: string, written: Promise<T>): Promise<T> {
+  try {
+    return await written
+  } catch (error) {
+    throw Object.assign(Object(error), { path })
+  }
 }
 
 /** Whether `error` is a system error with this code. */

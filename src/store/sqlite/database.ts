@@ -185,12 +185,17 @@ function withFailureMessage<T>(path: string, work: () => T): T {
   try {
     return work()
   } catch (error) {
-    const code = codeOf(error)
-    const failure = code === IO_ERROR && isDiskFull(path) ? FULL : FAILURES.get(code)
-    if (!failure || !(error instanceof Error)) throw error
-    const Failure = failure === DAMAGED ? DatabaseDamaged : failure === FULL ? DatabaseFull : DatabaseFailure
-    throw new Failure(`${path} ${failure.what} (${error.message})`, failure.advice, error)
+    throw failureOf(path, error)
   }
+}
+
+/** The error of the database at `path`, with what to do where that is known. */
+function failureOf(path: string, error: unknown): unknown {
+  const code = codeOf(error)
+  const failure = code === IO_ERROR && isDiskFull(path) ? FULL : FAILURES.get(code)
+  if (!failure || !(error instanceof Error)) return error
+  const Failure = failure === DAMAGED ? DatabaseDamaged : failure === FULL ? DatabaseFull : DatabaseFailure
+  return new Failure(`${path} ${failure.what} (${error.message})`, failure.advice, error)
 }
 
 function isDiskFull(path: string): boolean {
@@ -229,7 +234,9 @@ export async function copySqlite(from: string, to: string): Promise<void> {
   await removeSqlite(to)
   using db = new DatabaseSync(from, { readOnly: true, timeout: BUSY_TIMEOUT_MS })
   makeOwnFile(to)
-  await backup(db, to, { rate: ALL_PAGES })
+  await backup(db, to, { rate: ALL_PAGES }).catch((error) => {
+    throw failureOf(isDiskFull(to) ? to : from, error)
+  })
 }
 
 /** Moves the closed database at `next` to `path`; false if a process uses the database there. */
