@@ -25,13 +25,12 @@ export interface CommitSettings {
 }
 
 /** Settings under which a commit is on the disk when it returns. */
-const DURABLE: CommitSettings = {
-  synchronous: 'FULL',
-  busy_timeout_ms: BUSY_TIMEOUT_MS,
-  checkpoint_pages: 1_000,
-}
+export const DURABLE: CommitSettings = { synchronous: 'FULL', busy_timeout_ms: 0, checkpoint_pages: 1_000 }
 
-/** Settings under which a commit does not wait for the disk or a lock, and rarely for a checkpoint. */
+/** Settings of a connection that mostly reads. */
+export const READING: CommitSettings = { ...DURABLE, busy_timeout_ms: BUSY_TIMEOUT_MS }
+
+/** Settings under which a commit does not wait for the disk, and rarely for a checkpoint. */
 export const UNHURRIED: CommitSettings = {
   synchronous: 'NORMAL',
   busy_timeout_ms: 0,
@@ -39,11 +38,7 @@ export const UNHURRIED: CommitSettings = {
 }
 
 /** Opens a database. Throws DatabaseFailure if the file or its disk is the cause of an error. */
-export function openDatabase(
-  path: string,
-  leaseNow: () => number,
-  settings: CommitSettings = DURABLE,
-): DatabaseSync {
+export function openDatabase(path: string, leaseNow: () => number, settings: CommitSettings): DatabaseSync {
   return withFailureMessage(path, () => connect(path, leaseNow, settings))
 }
 
@@ -138,8 +133,8 @@ export function makeOwnFile(path: string): void {
 // A lock that one process of a machine has: SQLite's own lock on an empty database, which the system releases when the
 // process ends in any way.
 
-/** SQLite's result code when another process has the lock. */
-const SQLITE_BUSY = 5
+/** SQLite's result code when another connection has the lock. */
+export const SQLITE_BUSY = 5
 
 /** Takes the lock; null if another process has it. */
 export function lockFile(path: string): Disposable | null {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, it } from 'node:test'
@@ -122,6 +122,47 @@ describe('SQLite', () => {
       rows.map(({ id }) => id),
       ['proj_2'],
     )
+  })
+
+  it('a process that always has a transaction to run leaves others theirs', async () => {
+    await using database = await emptySqlite()
+    const store = database.open()
+    await store.migrate()
+    const busy = `
+      import { sqliteStore } from ${JSON.stringify(new URL('./store.ts', import.meta.url).href)}
+      import { openSession } from ${JSON.stringify(new URL('../workers.ts', import.meta.url).href)}
+      const store = sqliteStore({ path: ${JSON.stringify(database.path)} })
+      let [writes, ended] = [0, false]
+      process.stdin.on('end', () => { ended = true }).resume()
+      await Promise.all(Array.from({ length: 8 }, async () => {
+        while (!ended) {
+          await store.write((tx) => openSession(tx, 1000, 1))
+          if (++writes === 1) process.stdout.write('begun ')
+        }
+      }))
+      process.stdout.write(String(writes))
+      await store.close()`
+    const child = spawn(process.execPath, ['--input-type=module', '-e', busy], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    })
+    let said = ''
+    child.stdout.setEncoding('utf8').on('data', (text) => {
+      said += text
+    })
+    await once(child.stdout, 'data')
+    for (let i = 0; i < 20; i++) await store.write((tx) => openSession(tx, 1000, 1))
+    child.stdin.end()
+    await once(child, 'exit')
+    const theirs = Number(said.replace('begun ', ''))
+    assert.ok(theirs < 20 * 20, `${theirs} transactions of the other process to 20`)
+  })
+
+  it('a process that crashed while it waited for the lock keeps no other from it', async () => {
+    await using database = await emptySqlite()
+    const store = database.open()
+    await store.migrate()
+    await writeFile(`${database.path}-waiting`, '')
+    for (let i = 0; i < 2; i++) await store.write((tx) => openSession(tx, 1000, 1))
   })
 
   it('an asynchronous commit waits for the lock of another writer without blocking the event loop', async () => {

@@ -1,5 +1,6 @@
 // SQLite: one connection that writes, in BEGIN IMMEDIATE transactions, and one that reads beside it. Several processes
 // and threads may share the file; SQLite's own lock serialises their writes.
+import { statSync, utimesSync } from 'node:fs'
 import { dirname } from 'node:path'
 import {
   CompiledQuery,
@@ -26,16 +27,20 @@ import {
   asRejected,
   type CommitSettings,
   codeOf,
+  DURABLE,
   forKysely,
   makeOwnFile,
   openDatabase,
+  READING,
+  SQLITE_BUSY,
   UNHURRIED,
 } from './database.ts'
 
-/** SQLite's result code when another connection has the lock. */
-const SQLITE_BUSY = 5
-const ASYNC_RETRY_MS = 10_000
-const ASYNC_WAIT_MS_MAX = 8
+const BUSY_MS_MAX = 10_000
+/** How often a process that waits asks for the lock. */
+const ASK_MS = 1
+/** How long the lock is left to a process that waits for it, which may have crashed or be busy with something else. */
+const GIVE_WAY_MS = 50
 
 interface SqliteOptions {
   /** The path of the database file, which is created with its folder if it does not exist. */
@@ -47,24 +52,23 @@ interface SqliteOptions {
 export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store {
   makeFolder(dirname(path))
   makeOwnFile(path)
-  const writer = connect(path, leaseNow)
-  const reader = connect(path, leaseNow)
+  const writer = connect(path, leaseNow, DURABLE)
+  const reader = connect(path, leaseNow, READING)
   // Kysely opens a connection at its first use, and most processes never write asynchronously.
   const asyncWriter = connect(path, leaseNow, UNHURRIED)
-  // One transaction of this thread runs at a time: a connection that waits for SQLite's lock blocks the thread, so
-  // another connection of the thread that has the lock could never release it.
+  // One transaction of this process runs at a time, in order: only other processes have to be waited for.
   const turns = new Slots(1)
   const writes = new Writes(asRejected)
   return {
     read: reader,
     write: (change) => writes.watch(turns.run(() => writer.transaction().execute(change))),
-    writeAsyncCommit: (change) =>
-      writes.watch(whenFree(() => turns.run(() => asyncWriter.transaction().execute(change)))),
+    writeAsyncCommit: (change) => writes.watch(turns.run(() => asyncWriter.transaction().execute(change))),
     get failing() {
       return writes.failing
     },
     check: () => checkDatabase(reader),
-    migrate: () => migrate(writer),
+    // Its connection waits for the lock outside of transactions, too.
+    migrate: () => migrate(reader),
     async close() {
       await asyncWriter.destroy()
       await reader.destroy()
@@ -95,38 +99,66 @@ async function problemsOf(db: Kysely<Schema>): Promise<string[]> {
   return problems
 }
 
-/** Retries while the lock is taken instead of blocking the thread, so that the event loop continues. */
-async function whenFree<T>(attempt: () => Promise<T>): Promise<T> {
-  const until = systemClock.now() + ASYNC_RETRY_MS
-  for (let wait_ms = 1; ; wait_ms = Math.min(wait_ms * 2, ASYNC_WAIT_MS_MAX)) {
+/**
+ * SQLite's write lock, in turn. SQLite gives it to the process that asks first, and its own wait asks ever more seldom: a
+ * process with many transactions would keep others from theirs, and a worker from its lease. So a process that waits asks
+ * often, while its event loop continues, and sets the time of a file beside the database; others ask after that process.
+ */
+class WriteLock {
+  readonly #file: string
+
+  constructor(path: string) {
+    this.#file = `${path}-waiting`
+  }
+
+  /** Runs `begin` until it gets the lock. */
+  async take(begin: () => Promise<unknown>): Promise<void> {
+    const since = systemClock.steady()
+    for (let isWaiting = false; ; await sleep(systemClock, ASK_MS)) {
+      const waitedMs = systemClock.steady() - since
+      if (!isWaiting && waitedMs < GIVE_WAY_MS && this.#isAwaited()) continue
+      try {
+        await begin()
+        if (isWaiting) this.#setAwaited(0)
+        return
+      } catch (error) {
+        if (codeOf(error) !== SQLITE_BUSY || waitedMs >= BUSY_MS_MAX) throw error
+        isWaiting = true
+        this.#setAwaited(systemClock.now())
+      }
+    }
+  }
+
+  #isAwaited(): boolean {
+    const at = statSync(this.#file, { throwIfNoEntry: false })?.mtimeMs ?? 0
+    return Math.abs(systemClock.now() - at) < GIVE_WAY_MS
+  }
+
+  #setAwaited(at: number): void {
+    makeOwnFile(this.#file)
     try {
-      return await attempt()
-    } catch (error) {
-      if (!isBusy(error) || systemClock.now() >= until) throw error
-      await sleep(systemClock, wait_ms)
+      utimesSync(this.#file, at / 1000, at / 1000)
+    } catch {
+      // Only its owner may. Without it, the lock goes to the process that asks first.
     }
   }
 }
 
-function isBusy(error: unknown): boolean {
-  return codeOf(error) === SQLITE_BUSY
-}
-
-function connect(path: string, leaseNow: () => number, commits?: CommitSettings): Kysely<Schema> {
-  const dialect = new ImmediateDialect({
-    database: async () => forKysely(openDatabase(path, leaseNow, commits)),
-  })
-  return new Kysely<Schema>({ dialect })
+function connect(path: string, leaseNow: () => number, commits: CommitSettings): Kysely<Schema> {
+  const config = { database: async () => forKysely(openDatabase(path, leaseNow, commits)) }
+  return new Kysely<Schema>({ dialect: new ImmediateDialect(config, new WriteLock(path)) })
 }
 
 class ImmediateDialect extends SqliteDialect {
   readonly #config: SqliteDialectConfig
-  constructor(config: SqliteDialectConfig) {
+  readonly #lock: WriteLock
+  constructor(config: SqliteDialectConfig, lock: WriteLock) {
     super(config)
     this.#config = config
+    this.#lock = lock
   }
   override createDriver(): Driver {
-    return new ImmediateDriver(this.#config)
+    return new ImmediateDriver(this.#config, this.#lock)
   }
 
   override createAdapter(): DialectAdapter {
@@ -154,8 +186,14 @@ class LocklessCompiler extends SqliteQueryCompiler {
 
 /** Takes the write lock at BEGIN, so that a transaction that reads first cannot fail to upgrade its lock. */
 class ImmediateDriver extends SqliteDriver {
+  readonly #lock: WriteLock
+  constructor(config: SqliteDialectConfig, lock: WriteLock) {
+    super(config)
+    this.#lock = lock
+  }
+
   override async beginTransaction(connection: DatabaseConnection): Promise<void> {
-    await connection.executeQuery(CompiledQuery.raw('begin immediate'))
+    await this.#lock.take(() => connection.executeQuery(CompiledQuery.raw('begin immediate')))
   }
 
   /** Rolls back without errors: SQLite itself rolls back on a full disk, and the first error is to be reported. */
