@@ -196,6 +196,12 @@ const CASES: Record<string, Case> = {
     elsewhere: 20,
     says: /do not have all of its results yet.*missing/s,
   },
+  'the results are named some time after the end': {
+    faults: answered((call, done) =>
+      isLook(call) && call.count < 4 ? withBody(done, (body) => ({ ...body, output_file_id: null })) : done,
+    ),
+    says: /do not have all of its results yet/,
+  },
   'the output is cut in its last line': {
     faults: { output: (lines) => lines.join('\n').slice(0, -30) },
     elsewhere: 1,

@@ -116,8 +116,10 @@ export class Collector {
       const endpoint = endpointOf(run, positions)
       const read = await readRemoteResults(upstream.api, row, endpoint, ids, onAnswer, signal)
       missed = read.missed
-      if (read.found < resultsOf(row) && !this.#mayGoWithout(run, row)) throw LATE
-      this.#report(row, read.faults, byId.size - missed.size)
+      const missing = byId.size - missed.size
+      const isLate = missing > 0 && row.line_count - missing < resultsOf(row)
+      if (isLate && !this.#mayGoWithout(run, row)) throw LATE
+      this.#report(row, read.faults, missing)
       if (row.status === 'failed' && row.remote_id !== null && byId.size === positions.length)
         failure = await upstream.api.read(row.remote_id, signal)
     }
@@ -302,15 +304,10 @@ export function throttledAgain(
 /** A batch API may name the files of an ended batch, or complete them, some time after its end. */
 const LATE = new BatchApiError(unfinished('its files do not have all of its results yet'), false)
 
-/** The number of results that an ended batch has by its status and counts. */
+/** The number of results that an ended batch has: one for each line if it completed, else as many as it counts. */
 function resultsOf({ status, line_count, remote_report }: RemoteBatchRow): number {
-  const {
-    request_counts = {},
-  }: { request_counts?: Partial<Record<'total' | 'completed' | 'failed', number>> } = JSON.parse(
-    remote_report ?? '{}',
-  )
-  const { total, completed = 0, failed = 0 } = request_counts
-  if (status === 'completed') return Math.min(line_count, total || line_count)
+  if (status === 'completed') return line_count
+  const { request_counts: { completed = 0, failed = 0 } = {} } = JSON.parse(remote_report ?? '{}')
   // The failed lines of a batch that was rejected as a whole have no results.
   return Math.min(line_count, completed + (status === 'failed' || status === 'throttled' ? 0 : failed))
 }
@@ -325,10 +322,7 @@ interface ResultFaults {
 const USELESS_MAX = 1_000
 const USELESS_MIN = 1_000_000
 
-/**
- * Calls `onAnswer` for each answer to a wanted line, and returns the other results. `known`: all lines of the batch;
- * `found`: how many of them have a result.
- */
+/** Calls `onAnswer` for each answer to a wanted line, and returns the other results. `known`: all lines of the batch. */
 async function readRemoteResults(
   api: BatchApi,
   { output_file_id, error_file_id }: Pick<RemoteBatchRow, 'output_file_id' | 'error_file_id'>,
@@ -336,11 +330,10 @@ async function readRemoteResults(
   { wanted, known }: { wanted: ReadonlySet<string>; known: ReadonlySet<string> },
   onAnswer: (custom_id: string, result: BackendResult) => void | Promise<void>,
   signal: AbortSignal,
-): Promise<{ faults: ResultFaults; missed: Map<string, BackendResult>; found: number }> {
+): Promise<{ faults: ResultFaults; missed: Map<string, BackendResult> }> {
   const faults: ResultFaults = { doubled: 0, unknown: 0, unreadable: 0 }
   const missed = new Map<string, BackendResult>()
   const seen = new Set<string>()
-  const ids = new Set<string>()
   const uselessMax = Math.max(USELESS_MIN, known.size * USELESS_MAX)
   for (const file_id of [output_file_id, error_file_id]) {
     if (file_id === null) continue
@@ -350,8 +343,7 @@ async function readRemoteResults(
       else if (!known.has(found.custom_id)) faults.unknown++
       else {
         const { custom_id, result } = found
-        if (ids.has(custom_id)) faults.doubled++
-        ids.add(custom_id)
+        if (seen.has(custom_id) || missed.has(custom_id)) faults.doubled++
         if (seen.has(custom_id) || !wanted.has(custom_id)) continue
         if (result.kind === 'answered' || result.kind === 'refused') {
           seen.add(custom_id)
@@ -362,5 +354,5 @@ async function readRemoteResults(
       if (faults.doubled + faults.unknown + faults.unreadable > uselessMax) break
     }
   }
-  return { faults, missed, found: ids.size }
+  return { faults, missed }
 }
