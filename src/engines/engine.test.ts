@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { testClock } from '../../test/fakes/clock.ts'
-import type { BackendCall, BackendResult } from '../backends/backend.ts'
+import { sendTo } from '../../test/fakes/scripted-backend.ts'
+import { type Backend, type BackendCall, type BackendResult, settle } from '../backends/backend.ts'
 import { Engine } from './engine.ts'
 import type { EngineOrder } from './engine-process.ts'
 import { Machine } from './machine.ts'
@@ -85,8 +86,13 @@ function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number; st
       }),
     })
   const engine = make('a')
-  const client = { name: 'a', send: () => state.send(), close: async () => {} }
-  const { send } = engine.backend(() => client)
+  const client: Backend = {
+    name: 'a',
+    send: (_, done) => settle(state.send(), done),
+    close: async () => {},
+  }
+  const backend = engine.backend(() => client)
+  const send = (call: BackendCall): Promise<BackendResult> => sendTo(backend, call)
   const wants = (waiting: number, of = engine, atRisk = false): void =>
     of.update(LANE, { waiting, atRisk, deadline: Number.POSITIVE_INFINITY })
   /** Advances the clock, while the worker reports once a second how many lines wait. */

@@ -16,8 +16,10 @@ import {
   type Backend,
   type BackendCall,
   type BackendResult,
+  type Done,
   type ServerLoad,
   type ServerOnDemand,
+  settle,
   unanswered,
 } from '../backends/backend.ts'
 import type { EngineConfig } from '../config/config.ts'
@@ -41,6 +43,11 @@ const PAUSE_MS_MAX = 60_000
 const STABLE_MS = 60_000
 /** The time in ms for lines in flight when another engine needs the room. */
 const EVICTION_MS = 30_000
+const INTERRUPTED: BackendResult = {
+  kind: 'throttled',
+  status: 503,
+  reason: 'the server was stopped to make room for another',
+}
 /** The factor on the start time below which a batch's deadline is urgent. */
 const URGENT_STARTS = 2
 
@@ -187,30 +194,29 @@ export class Engine implements ServerOnDemand, Tenant {
     return {
       name: this.name,
       onDemand: this,
-      send: (call) => this.#send(call, connect),
+      send: (call, done) => this.#send(call, connect, done),
       readTraffic: async () => (await this.#clientOf(connect)?.readTraffic?.()) ?? null,
       close: () => this.close(),
     }
   }
 
-  async #send(call: BackendCall, connect: ConnectEngine): Promise<BackendResult> {
+  #send(call: BackendCall, connect: ConnectEngine, done: Done): void {
     const client = this.#clientOf(connect)
-    if (client === null) return this.#unreachable()
-    this.#inFlight++
-    try {
-      const result = await client.send(call)
-      if (result.kind === 'answered' || result.kind === 'refused')
-        this.#answeredAt = this.#options.clock.now()
-      if (result.kind === 'failed' && result.status === null && !call.signal?.aborted) this.#doubt()
-      // A line that was interrupted to make room is not at fault.
-      if (result.kind === 'failed' && this.#isStopped)
-        return { kind: 'throttled', status: 503, reason: 'the server was stopped to make room for another' }
-      return result
-    } finally {
-      this.#inFlight--
-      this.#busyAt = this.#options.clock.now()
-      if (this.#inFlight === 0) this.#idle?.abort()
+    if (client === null) {
+      settle(Promise.resolve(this.#unreachable()), done)
+      return
     }
+    this.#inFlight++
+    client.send(call, (result, error) => {
+      const now = this.#options.clock.now()
+      if (result.kind === 'answered' || result.kind === 'refused') this.#answeredAt = now
+      if (result.kind === 'failed' && result.status === null && !call.signal?.aborted) this.#doubt()
+      this.#inFlight--
+      this.#busyAt = now
+      if (this.#inFlight === 0) this.#idle?.abort()
+      // A line that was interrupted to make room is not at fault.
+      done(result.kind === 'failed' && this.#isStopped ? INTERRUPTED : result, error)
+    })
   }
 
   #clientOf(connect: ConnectEngine): Backend | null {

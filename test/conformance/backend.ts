@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import test, { type TestContext } from 'node:test'
 import type { Backend, BackendResult } from '../../src/backends/backend.ts'
 import type { SimOptions } from '../../src/domain/simulated-server.ts'
+import { sendTo } from '../fakes/scripted-backend.ts'
 
 export interface BackendUnderTest {
   backend: Backend
@@ -44,9 +45,29 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
     assert.equal(backend.name, NAME)
   })
 
+  contract(
+    'a result comes once, and not before the call returns, of an aborted request as well',
+    async (t) => {
+      const { backend } = await start(t)
+      for (const signal of [new AbortController().signal, AbortSignal.abort()]) {
+        const results: BackendResult[] = []
+        const { promise, resolve } = Promise.withResolvers<void>()
+        const call = { endpoint: '/v1/chat/completions', project_id: 'p', body: chat('x'), signal } as const
+        backend.send(call, (result) => {
+          results.push(result)
+          resolve()
+        })
+        assert.deepEqual(results, [])
+        await promise
+        await new Promise(setImmediate)
+        assert.equal(results.length, 1)
+      }
+    },
+  )
+
   contract('an answer comes as it was received, with what was found in it', async (t) => {
     const { backend } = await start(t)
-    const result = await backend.send({
+    const result = await sendTo(backend, {
       endpoint: '/v1/chat/completions',
       project_id: 'p',
       body: chat('hello'),
@@ -65,7 +86,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
     const { backend } = await start(t)
     const texts = []
     for (const body of [chat('a'), chat('a'), chat('b')]) {
-      const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
+      const result = await sendTo(backend, { endpoint: '/v1/chat/completions', project_id: 'p', body })
       texts.push(result.kind === 'answered' ? result.body.toString() : result)
     }
     assert.equal(texts[0], texts[1])
@@ -76,7 +97,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
     const { backend } = await start(t, { latency_ms: { min: 0, max: 5 } })
     const bodies = Array.from({ length: 100 }, (_, i) => chat(`line ${i}`))
     const results = await Promise.all(
-      bodies.map((body) => backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })),
+      bodies.map((body) => sendTo(backend, { endpoint: '/v1/chat/completions', project_id: 'p', body })),
     )
     const texts = results.map((result) =>
       result.kind === 'answered' ? result.body.toString() : JSON.stringify(result),
@@ -87,7 +108,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
 
   contract('an answer without usage is an answer', async (t) => {
     const { backend } = await start(t, { faults: { missing_usage: 1 } })
-    const result = await backend.send({
+    const result = await sendTo(backend, {
       endpoint: '/v1/chat/completions',
       project_id: 'p',
       body: chat('hello'),
@@ -104,7 +125,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
       [Buffer.from('{"model":"known","messages":[]}'), 'upstream_rejected', 'messages'],
     ]
     for (const [body, code, param] of cases) {
-      const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
+      const result = await sendTo(backend, { endpoint: '/v1/chat/completions', project_id: 'p', body })
       assert.ok(result.kind === 'refused', JSON.stringify(result))
       assert.deepEqual([result.code, result.param], [code, param])
       assert.notEqual(result.message, '')
@@ -114,7 +135,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
   contract('a server without room throttles, and says for how long', async (t) => {
     for (const fault of ['429', '503'] as const) {
       const { backend } = await start(t, { faults: { [fault]: 1 }, retry_after_ms: 1500 })
-      const result = await backend.send({
+      const result = await sendTo(backend, {
         endpoint: '/v1/chat/completions',
         project_id: 'p',
         body: chat('hello'),
@@ -129,10 +150,14 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
     const { backend, reaches } = await start(t, { capacity: 2, faults: { hang: 1 } })
     const abort = new AbortController()
     const held = [chat('a'), chat('b')].map((body) =>
-      backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body, signal: abort.signal }),
+      sendTo(backend, { endpoint: '/v1/chat/completions', project_id: 'p', body, signal: abort.signal }),
     )
     await reaches(2)
-    const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat('c') })
+    const result = await sendTo(backend, {
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body: chat('c'),
+    })
     assert.deepEqual([result.kind, result.status], ['throttled', 429])
     abort.abort()
     await Promise.all(held)
@@ -148,7 +173,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
       const { backend } = await start(t, { faults: { [fault]: 1 } })
       for (let i = 0; i < 8; i++)
         expectFailed(
-          await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat(`${i}`) }),
+          await sendTo(backend, { endpoint: '/v1/chat/completions', project_id: 'p', body: chat(`${i}`) }),
           code,
           status,
         )
@@ -158,7 +183,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
   contract('an answer that does not come in time is a timeout', async (t) => {
     const { backend } = await start(t, { faults: { hang: 1 }, timeout_ms: 30 })
     expectFailed(
-      await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat('hello') }),
+      await sendTo(backend, { endpoint: '/v1/chat/completions', project_id: 'p', body: chat('hello') }),
       'upstream_timeout',
       null,
     )
@@ -168,7 +193,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
     const { backend, reaches } = await start(t, { faults: { hang: 1 } })
     const abort = new AbortController()
     const attempts = ['a', 'b', 'c'].map((text) =>
-      backend.send({
+      sendTo(backend, {
         endpoint: '/v1/chat/completions',
         project_id: 'p',
         body: chat(text),
@@ -183,7 +208,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
 
   contract('an abort before the attempt sends nothing', async (t) => {
     const { backend, in_flight } = await start(t, { faults: { hang: 1 } })
-    const result = await backend.send({
+    const result = await sendTo(backend, {
       endpoint: '/v1/chat/completions',
       project_id: 'p',
       body: chat('hello'),
@@ -196,7 +221,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
   contract('an abort after the answer changes nothing', async (t) => {
     const { backend } = await start(t)
     const abort = new AbortController()
-    const result = await backend.send({
+    const result = await sendTo(backend, {
       endpoint: '/v1/chat/completions',
       project_id: 'p',
       body: chat('hello'),
@@ -205,19 +230,24 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
     abort.abort()
     assert.equal(result.kind, 'answered')
     assert.equal(
-      (await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat('hello') })).kind,
+      (await sendTo(backend, { endpoint: '/v1/chat/completions', project_id: 'p', body: chat('hello') }))
+        .kind,
       'answered',
     )
   })
 
   contract('close aborts what is in flight; what comes later fails, and nothing throws', async (t) => {
     const { backend, reaches } = await start(t, { faults: { hang: 1 } })
-    const attempt = backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat('hello') })
+    const attempt = sendTo(backend, {
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body: chat('hello'),
+    })
     await reaches(1)
     await backend.close()
     expectFailed(await attempt, 'upstream_unavailable', null)
     expectFailed(
-      await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body: chat('late') }),
+      await sendTo(backend, { endpoint: '/v1/chat/completions', project_id: 'p', body: chat('late') }),
       'upstream_unavailable',
       null,
     )
@@ -227,7 +257,7 @@ export function backendConformance(adapter: string, make: MakeBackend): void {
   contract('whatever the body is, send does not throw', async (t) => {
     const { backend } = await start(t)
     for (const text of ['', 'null', '[]', '{', '{"model":"m"}', `${'['.repeat(50_000)}`]) {
-      const result = await backend.send({
+      const result = await sendTo(backend, {
         endpoint: '/v1/chat/completions',
         project_id: 'p',
         body: Buffer.from(text),

@@ -7,6 +7,7 @@ import { createKey } from '../../src/admin/create-key.ts'
 import { openaiBackend } from '../../src/backends/openai/openai-backend.ts'
 import { systemClock } from '../../src/domain/clock.ts'
 import { modelsOfWorkers } from '../../src/store/workers.ts'
+import { sendTo } from '../fakes/scripted-backend.ts'
 import { completion, echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
 import { until } from '../support/offpeak-process.ts'
@@ -121,7 +122,7 @@ test('a worker that has stopped has closed its connections to the model servers,
   })
   const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: 'other' }] }))
   const before = new Set(sockets)
-  await other.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
+  await sendTo(other, { endpoint: '/v1/chat/completions', project_id: 'p', body })
   const [idle] = [...sockets].filter((socket) => !before.has(socket))
   await service.worker.stop()
   await Promise.all(closed)

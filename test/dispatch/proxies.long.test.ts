@@ -12,6 +12,7 @@ import { listUpstreamModels } from '../../src/backends/openai/server-facts.ts'
 import { freePort } from '../../src/engines/engine-access.ts'
 import { cert, key } from '../fakes/certificate.ts'
 import { folderOf, NGINX, start, startNginx } from '../fakes/programs.ts'
+import { sendTo } from '../fakes/scripted-backend.ts'
 import { testUpstream } from '../fakes/upstream.ts'
 import { line, TestService } from '../service.ts'
 
@@ -78,7 +79,11 @@ async function ask(
 ): Promise<BackendResult> {
   const backend = openaiBackend({ name: 'u', timeout_ms: 10_000, connections_max: 2, ...options })
   try {
-    return await backend.send({ endpoint: '/v1/chat/completions', body: Buffer.from(body), project_id: 'p' })
+    return await sendTo(backend, {
+      endpoint: '/v1/chat/completions',
+      body: Buffer.from(body),
+      project_id: 'p',
+    })
   } finally {
     await backend.close()
   }

@@ -1,6 +1,12 @@
 // A model server whose attempts end when the test says, one by one. Its responses are classified like those of a real
 // server.
-import type { Backend, BackendCall, BackendResult } from '../../src/backends/backend.ts'
+import {
+  type Backend,
+  type BackendCall,
+  type BackendResult,
+  type Done,
+  settle,
+} from '../../src/backends/backend.ts'
 import { classify } from '../../src/backends/verdict/classify.ts'
 
 export interface ScriptedAttempt {
@@ -30,38 +36,49 @@ export const ANSWER = {
   usage: { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5 },
 }
 
+/** Makes one attempt; rejects for a mistake of this service. */
+export function sendTo(backend: Pick<Backend, 'send'>, call: BackendCall): Promise<BackendResult> {
+  return new Promise((resolve, reject) => {
+    const done: Done = (result, error) => (error === undefined ? resolve(result) : reject(error))
+    backend.send(call, done)
+  })
+}
+
 export function scriptedBackend(name = 'server') {
   const attempts: ScriptedAttempt[] = []
   const sent: string[] = []
   const backend: Backend = {
     name,
-    send: (call) =>
-      new Promise((resolve) => {
-        const end = async (result: BackendResult): Promise<void> => {
-          const at = attempts.indexOf(attempt)
-          if (at === -1) throw new Error(`the attempt of ${attempt.content} has ended already`)
-          attempts.splice(at, 1)
-          resolve(result)
-          // The sender has concluded the attempt by then.
-          await new Promise(setImmediate)
-        }
-        const respond = (status: number, body: object): Promise<void> =>
-          end(classify({ status, body: Buffer.from(JSON.stringify(body)) }, call.endpoint))
-        const { messages } = JSON.parse(Buffer.from(call.body).toString())
-        const attempt: ScriptedAttempt = {
-          content: messages[0].content,
-          call,
-          respond,
-          answer: () => respond(200, ANSWER),
-          breakConnection: () => end(BROKEN),
-          unreachable: () => end({ ...BROKEN, unreachable: true }),
-        }
-        attempts.push(attempt)
-        sent.push(attempt.content)
-        call.signal?.addEventListener('abort', () => {
-          if (attempts.includes(attempt)) void end(BROKEN)
-        })
-      }),
+    send: (call, done) =>
+      settle(
+        new Promise((resolve) => {
+          const end = async (result: BackendResult): Promise<void> => {
+            const at = attempts.indexOf(attempt)
+            if (at === -1) throw new Error(`the attempt of ${attempt.content} has ended already`)
+            attempts.splice(at, 1)
+            resolve(result)
+            // The sender has concluded the attempt by then.
+            await new Promise(setImmediate)
+          }
+          const respond = (status: number, body: object): Promise<void> =>
+            end(classify({ status, body: Buffer.from(JSON.stringify(body)) }, call.endpoint))
+          const { messages } = JSON.parse(Buffer.from(call.body).toString())
+          const attempt: ScriptedAttempt = {
+            content: messages[0].content,
+            call,
+            respond,
+            answer: () => respond(200, ANSWER),
+            breakConnection: () => end(BROKEN),
+            unreachable: () => end({ ...BROKEN, unreachable: true }),
+          }
+          attempts.push(attempt)
+          sent.push(attempt.content)
+          call.signal?.addEventListener('abort', () => {
+            if (attempts.includes(attempt)) void end(BROKEN)
+          })
+        }),
+        done,
+      ),
     close: async () => {},
   }
   return {

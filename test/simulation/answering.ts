@@ -1,10 +1,10 @@
 // What a fake server of a run is: a function from a call to its result. Only this file knows the shape of the port.
-import type { Backend, BackendCall, BackendResult } from '../../src/backends/backend.ts'
+import { type Backend, type BackendCall, type BackendResult, settle } from '../../src/backends/backend.ts'
 
 export type Answering = (call: BackendCall) => Promise<BackendResult>
 
 export function backendOf(name: string, answer: Answering): Backend {
-  return { name, send: answer, close: async () => {} }
+  return { name, send: (call, done) => settle(answer(call), done), close: async () => {} }
 }
 
 export const UNREACHABLE: BackendResult = {

@@ -278,6 +278,9 @@ export class Connection implements Receiving {
     this.#target.budget.ended(this)
     const reusable = inStep && keepsAlive && this.#socket.writableLength === 0 && !this.#socket.destroyed
     const retry_after_ms = retryAfterMs(headers, Date.now())
+    // First, since the owner of the exchange may close all connections.
+    if (reusable) this.#hooks.onFree(this)
+    else this.#end()
     exchange.settle({
       kind: 'whole',
       status,
@@ -285,8 +288,6 @@ export class Connection implements Receiving {
       retry_after_ms,
       content_encoding: headers['content-encoding'],
     })
-    if (reusable) this.#hooks.onFree(this)
-    else this.#end()
   }
 
   /** Handles the end of the server's bytes, which may end an answer without a length. */

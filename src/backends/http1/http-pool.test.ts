@@ -3,6 +3,7 @@ import { createServer, type Socket } from 'node:net'
 import test, { type TestContext } from 'node:test'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
+import { sendTo } from '../../../test/fakes/scripted-backend.ts'
 import { listen } from '../../../test/support/listen.ts'
 import { openaiBackend } from '../openai/openai-backend.ts'
 
@@ -45,7 +46,7 @@ function poolOf(t: TestContext, base_url: string, connections_max: number, share
   t.after(() => backend.close())
   return async (project_id: string, asks: string): Promise<string> => {
     const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: asks }] }))
-    const result = await backend.send({ endpoint: '/v1/chat/completions', body, project_id })
+    const result = await sendTo(backend, { endpoint: '/v1/chat/completions', body, project_id })
     if (result.kind !== 'answered') return JSON.stringify(result)
     return JSON.parse(result.body.toString()).choices[0].message.content
   }
@@ -148,7 +149,7 @@ test('a request that has waited for a connection leaves nothing behind, though o
   const ask = (): Promise<unknown> => {
     const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: 'x' }] }))
     bodies.push(new WeakRef(body))
-    return backend.send({ endpoint: '/v1/chat/completions', body, project_id: 'one' })
+    return sendTo(backend, { endpoint: '/v1/chat/completions', body, project_id: 'one' })
   }
   const waiting = Array.from({ length: 4 }, ask)
   for (let i = 0; i < 40; i++) {

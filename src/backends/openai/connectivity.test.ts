@@ -11,6 +11,7 @@ import { join } from 'node:path'
 import { after, test } from 'node:test'
 import type { TLSSocket } from 'node:tls'
 import { cert, key } from '../../../test/fakes/certificate.ts'
+import { sendTo } from '../../../test/fakes/scripted-backend.ts'
 import { completion } from '../../../test/fakes/upstream.ts'
 import { type Listening, listen } from '../../../test/support/listen.ts'
 import type { BackendResult } from '../backend.ts'
@@ -42,7 +43,7 @@ function answering(seen: IncomingMessage[]): RequestListener {
 async function ask(options: Partial<OpenAiBackendOptions> & { base_url: string }): Promise<BackendResult> {
   const backend = openaiBackend({ name: 'u', timeout_ms: 5_000, connections_max: 2, ...options })
   try {
-    return await backend.send({
+    return await sendTo(backend, {
       endpoint: '/v1/chat/completions',
       body: Buffer.from('{}'),
       project_id: 'p',

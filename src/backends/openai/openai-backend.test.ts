@@ -8,6 +8,7 @@ import test, { type TestContext } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { getCACertificates, setDefaultCACertificates, type TLSSocket } from 'node:tls'
 import { cert, key } from '../../../test/fakes/certificate.ts'
+import { sendTo } from '../../../test/fakes/scripted-backend.ts'
 import { listen } from '../../../test/support/listen.ts'
 import { freePort } from '../../engines/engine-access.ts'
 import type { BackendCall, BackendResult } from '../backend.ts'
@@ -75,7 +76,7 @@ test('the very bytes go out, with their length and our headers', async (t) => {
   const chunk = Buffer.concat([Buffer.from('before '), body, Buffer.from(' after')])
   const view = new Uint8Array(chunk.buffer, chunk.byteOffset + 7, body.length)
   const backend = connect(t, `${base_url}/`, { api_key: 'sk-key', headers: { 'X-Team': 'batch' } })
-  const result = await backend.send({ ...REQUEST, body: view })
+  const result = await sendTo(backend, { ...REQUEST, body: view })
   assert.equal(result.kind, 'answered')
   assert.equal(seen.url, '/v1/chat/completions')
   assert.deepEqual(seen.bytes, body)
@@ -94,7 +95,7 @@ test('a query of the base URL stays behind the path, and a header of the configu
   })
   const headers = { Authorization: 'Token abc' }
   const backend = connect(t, `${base_url}?api-version=2026-01-01`, { api_key: 'sk-key', headers })
-  await backend.send(REQUEST)
+  await sendTo(backend, REQUEST)
   assert.equal(seen?.url, '/v1/chat/completions?api-version=2026-01-01')
   assert.equal(seen?.headers.authorization, 'Token abc')
 })
@@ -106,7 +107,7 @@ test('connections are kept and used again', async (t) => {
     response.end(completion)
   })
   const backend = connect(t, base_url)
-  for (let i = 0; i < 20; i++) assert.equal((await backend.send(REQUEST)).kind, 'answered')
+  for (let i = 0; i < 20; i++) assert.equal((await sendTo(backend, REQUEST)).kind, 'answered')
   // Two connections: the next request may come before the pool has the last connection again.
   assert.ok(ports.size <= 2, `${ports.size} connections`)
 })
@@ -119,12 +120,12 @@ test('a request that finds its connection closed before anything went out takes 
     socket.on('data', () => socket.write(answer))
   })
   const backend = connect(t, base_url)
-  assert.equal((await backend.send(REQUEST)).kind, 'answered')
+  assert.equal((await sendTo(backend, REQUEST)).kind, 'answered')
   const finished = once(sockets[0]!, 'finish')
   sockets[0]!.end()
   await finished
   await nextTurn()
-  assert.equal((await backend.send(REQUEST)).kind, 'answered')
+  assert.equal((await sendTo(backend, REQUEST)).kind, 'answered')
   assert.equal(sockets.length, 2)
 })
 
@@ -136,12 +137,12 @@ test('a farewell to an idle connection is not taken for the answer to what is se
     socket.on('data', () => socket.write(answer))
   })
   const backend = connect(t, base_url)
-  assert.equal((await backend.send(REQUEST)).kind, 'answered')
+  assert.equal((await sendTo(backend, REQUEST)).kind, 'answered')
   const said = Promise.withResolvers<void>()
   sockets[0]!.write('HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n', () => said.resolve())
   await said.promise
   await nextTurn()
-  assert.equal((await backend.send(REQUEST)).kind, 'answered')
+  assert.equal((await sendTo(backend, REQUEST)).kind, 'answered')
   assert.equal(sockets.length, 2)
 })
 
@@ -157,8 +158,8 @@ test('an answer that comes before the request is out ends its connection', async
   })
   const backend = connect(t, base_url, { connections_max: 1 })
   const large = Buffer.alloc(32 * 1024 * 1024, 'x')
-  assert.equal((await backend.send({ ...REQUEST, body: large })).status, 413)
-  assert.equal((await backend.send(REQUEST)).kind, 'answered')
+  assert.equal((await sendTo(backend, { ...REQUEST, body: large })).status, 413)
+  assert.equal((await sendTo(backend, REQUEST)).kind, 'answered')
   assert.equal(connections.length, 2)
 })
 
@@ -169,7 +170,7 @@ test('a large body goes out whole', async (t) => {
     seen = await buffer(request)
     response.end(completion)
   })
-  assert.equal((await connect(t, base_url).send({ ...REQUEST, body: large })).kind, 'answered')
+  assert.equal((await sendTo(connect(t, base_url), { ...REQUEST, body: large })).kind, 'answered')
   assert.ok(large.equals(seen ?? Buffer.alloc(0)))
 })
 
@@ -180,7 +181,7 @@ test('an answer in many pieces is put together, characters split between them in
     for (let at = 0; at < bytes.length; at += 9_973) response.write(bytes.subarray(at, at + 9_973))
     response.end()
   })
-  const result = await connect(t, base_url).send(REQUEST)
+  const result = await sendTo(connect(t, base_url), REQUEST)
   assert.ok(result.kind === 'answered')
   assert.equal(result.body.toString(), text)
 })
@@ -190,14 +191,14 @@ test('interim answers are passed over', async (t) => {
     response.writeProcessing()
     response.end(completion)
   })
-  assert.equal((await connect(t, base_url).send(REQUEST)).kind, 'answered')
+  assert.equal((await sendTo(connect(t, base_url), REQUEST)).kind, 'answered')
 })
 
 test('a 429 names the time to wait, in milliseconds', async (t) => {
   const base_url = await serve(t, (_request, response) => {
     response.writeHead(429, { 'retry-after': '3' }).end('{"error":{"message":"slow down"}}')
   })
-  assert.deepEqual(await connect(t, base_url).send(REQUEST), {
+  assert.deepEqual(await sendTo(connect(t, base_url), REQUEST), {
     kind: 'throttled',
     status: 429,
     reason: '429',
@@ -208,7 +209,7 @@ test('a 429 names the time to wait, in milliseconds', async (t) => {
 
 test('a port where nobody listens is an upstream that is not available', async (t) => {
   const port = await freePort()
-  const result = await connect(t, `http://127.0.0.1:${port}/v1`).send(REQUEST)
+  const result = await sendTo(connect(t, `http://127.0.0.1:${port}/v1`), REQUEST)
   expectFailed(result, 'upstream_unavailable', /^no connection to the server \(ECONNREFUSED\)$/)
   assert.equal(result.status, null)
   assert.match(operatorReasonOf(result), new RegExp(`127.0.0.1:${port}`))
@@ -222,7 +223,7 @@ test('nothing is sent where another process listens in place of the server', asy
   for (const isOwn of [async () => false, () => Promise.reject(new Error('nobody can tell'))]) {
     const backend = connect(t, `${url}/v1`, { isOwn })
     const closed = once(server, 'connection').then(([socket]) => once(socket, 'close'))
-    const result = await backend.send(REQUEST)
+    const result = await sendTo(backend, REQUEST)
     expectFailed(result, 'upstream_unavailable', /^another process listens where the server should$/)
     assert.ok(result.kind === 'failed' && result.unreachable)
     await closed
@@ -231,14 +232,14 @@ test('nothing is sent where another process listens in place of the server', asy
 })
 
 test('a name that does not resolve is an upstream that is not available', async (t) => {
-  const result = await connect(t, 'http://no-such-host.invalid/v1').send(REQUEST)
+  const result = await sendTo(connect(t, 'http://no-such-host.invalid/v1'), REQUEST)
   expectFailed(result, 'upstream_unavailable', /\(ENOTFOUND|EAI_AGAIN\)$/)
   assert.match(operatorReasonOf(result), /no-such-host\.invalid/)
 })
 
 test('TLS to a server that speaks none is an upstream that is not available', async (t) => {
   const base_url = await serve(t, (_request, response) => response.end(completion))
-  const result = await connect(t, base_url.replace('http:', 'https:')).send(REQUEST)
+  const result = await sendTo(connect(t, base_url.replace('http:', 'https:')), REQUEST)
   expectFailed(result, 'upstream_unavailable', /./)
   assert.match(
     operatorReasonOf(result),
@@ -248,7 +249,7 @@ test('TLS to a server that speaks none is an upstream that is not available', as
 
 test('a server that speaks TLS alone is asked for by https', async (t) => {
   const base_url = await serveTls(t, () => {})
-  const result = await connect(t, base_url.replace('https:', 'http:')).send(REQUEST)
+  const result = await sendTo(connect(t, base_url.replace('https:', 'http:')), REQUEST)
   expectFailed(result, 'upstream_unavailable', /^the server closed the connection before it answered$/)
   assert.match(
     operatorReasonOf(result),
@@ -258,7 +259,7 @@ test('a server that speaks TLS alone is asked for by https', async (t) => {
 
 test('TLS to a server whose certificate nobody vouches for is an upstream that is not available', async (t) => {
   const base_url = await serveTls(t, () => {})
-  const result = await connect(t, base_url).send(REQUEST)
+  const result = await sendTo(connect(t, base_url), REQUEST)
   expectFailed(result, 'upstream_unavailable', /DEPTH_ZERO_SELF_SIGNED_CERT/)
   assert.match(
     operatorReasonOf(result),
@@ -273,8 +274,8 @@ test('over TLS answers come whole, and later connections resume the session of t
   const resumed: boolean[] = []
   const base_url = await serveTls(t, (socket) => resumed.push(socket.isSessionReused()))
   const backend = connect(t, base_url)
-  assert.equal((await backend.send(REQUEST)).kind, 'answered')
-  const results = await Promise.all(Array.from({ length: 40 }, () => backend.send(REQUEST)))
+  assert.equal((await sendTo(backend, REQUEST)).kind, 'answered')
+  const results = await Promise.all(Array.from({ length: 40 }, () => sendTo(backend, REQUEST)))
   assert.ok(results.every((result) => result.kind === 'answered' && result.body.length > 120_000))
   assert.deepEqual(resumed, [false, true, true, true])
 })
@@ -288,7 +289,7 @@ test('a connection that breaks before or within the answer is an upstream that i
     },
   }
   for (const [how, handler] of Object.entries(breaks)) {
-    const result = await connect(t, await serveRaw(t, handler)).send(REQUEST)
+    const result = await sendTo(connect(t, await serveRaw(t, handler)), REQUEST)
     assert.ok(
       result.kind === 'failed' && result.code === 'upstream_unavailable',
       `${how}: ${JSON.stringify(result)}`,
@@ -302,7 +303,7 @@ test('what is not HTTP is no answer', async (t) => {
     socket.once('data', () => socket.end('SSH-2.0-OpenSSH_9\r\n')),
   )
   expectFailed(
-    await connect(t, base_url).send(REQUEST),
+    await sendTo(connect(t, base_url), REQUEST),
     'upstream_invalid_response',
     /does not match the HTTP/,
   )
@@ -310,14 +311,14 @@ test('what is not HTTP is no answer', async (t) => {
 
 test('an answer that never begins times out', async (t) => {
   const base_url = await serve(t, () => {})
-  const result = await connect(t, base_url, { timeout_ms: 40 }).send(REQUEST)
+  const result = await sendTo(connect(t, base_url, { timeout_ms: 40 }), REQUEST)
   expectFailed(result, 'upstream_timeout', /40 ms/)
   assert.equal(result.status, null)
 })
 
 test('a time limit beyond what timers can wait is no limit that has passed', async (t) => {
   const base_url = await serve(t, (_request, response) => setImmediate(() => response.end(completion)))
-  const result = await connect(t, base_url, { timeout_ms: 90 * 86_400_000 }).send(REQUEST)
+  const result = await sendTo(connect(t, base_url, { timeout_ms: 90 * 86_400_000 }), REQUEST)
   assert.equal(result.kind, 'answered')
 })
 
@@ -327,7 +328,7 @@ test('an answer that trickles on for too long times out, though something always
     const timer = setInterval(() => response.write(' '), 5)
     response.on('close', () => clearInterval(timer))
   })
-  expectFailed(await connect(t, base_url, { timeout_ms: 60 }).send(REQUEST), 'upstream_timeout', /60 ms/)
+  expectFailed(await sendTo(connect(t, base_url, { timeout_ms: 60 }), REQUEST), 'upstream_timeout', /60 ms/)
 })
 
 test('an answer that never stops growing is broken off', async (t) => {
@@ -341,7 +342,7 @@ test('an answer that never stops growing is broken off', async (t) => {
     response.on('drain', more)
     more()
   })
-  const result = await connect(t, base_url).send(REQUEST)
+  const result = await sendTo(connect(t, base_url), REQUEST)
   expectFailed(result, 'upstream_invalid_response', /larger than 67108864 bytes/)
   await closed
 })
@@ -352,7 +353,7 @@ test('an abort settles the attempt at once and closes its connection', async (t)
     arrived.resolve({ closed: once(response, 'close') })
   })
   const abort = new AbortController()
-  const sending = connect(t, base_url).send({
+  const sending = sendTo(connect(t, base_url), {
     endpoint: '/v1/chat/completions',
     project_id: 'p',
     body,
@@ -372,7 +373,7 @@ test('an abort while the answer is coming in leaves no half answer', async (t) =
     setImmediate(() => abort.abort())
   })
   const abort = new AbortController()
-  const result = await connect(t, base_url).send({
+  const result = await sendTo(connect(t, base_url), {
     endpoint: '/v1/chat/completions',
     project_id: 'p',
     body,
@@ -390,10 +391,10 @@ test('an attempt aborted while it waits for a connection is never sent', async (
     else response.end(completion)
   })
   const backend = connect(t, base_url, { connections_max: 1 })
-  const first = backend.send(REQUEST)
+  const first = sendTo(backend, REQUEST)
   const response = await arrived.promise
   const abort = new AbortController()
-  const second = backend.send({
+  const second = sendTo(backend, {
     endpoint: '/v1/chat/completions',
     project_id: 'p',
     body,
@@ -403,7 +404,7 @@ test('an attempt aborted while it waits for a connection is never sent', async (
   expectFailed(await second, 'upstream_unavailable', /aborted/)
   response.end(completion)
   assert.equal((await first).kind, 'answered')
-  assert.equal((await backend.send(REQUEST)).kind, 'answered')
+  assert.equal((await sendTo(backend, REQUEST)).kind, 'answered')
   assert.equal(requests, 2)
 })
 
@@ -417,7 +418,7 @@ test('one signal shared by many attempts aborts each of them', async (t) => {
   const backend = connect(t, base_url, { connections_max: 20 })
   const abort = new AbortController()
   const attempts = Array.from({ length: 20 }, () =>
-    backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body, signal: abort.signal }),
+    sendTo(backend, { endpoint: '/v1/chat/completions', project_id: 'p', body, signal: abort.signal }),
   )
   await all.promise
   abort.abort()
@@ -429,7 +430,7 @@ test('a key that the server quotes is struck out of what is reported', async (t)
   const options = { api_key: 'sk-very-secret', headers: { 'api-key': 'Key team-secret-1' } }
   for (const status of [400, 403, 429, 500]) {
     const base_url = await serve(t, (_request, response) => response.writeHead(status).end(said))
-    const result = await connect(t, base_url, options).send(REQUEST)
+    const result = await sendTo(connect(t, base_url, options), REQUEST)
     assert.doesNotMatch(JSON.stringify(result), /secret/, `status ${status}`)
     assert.match(JSON.stringify(result), /\[redacted\]/, `status ${status}`)
   }
@@ -460,7 +461,7 @@ test('a key is struck out before anything is cut, from every field that others g
     ]
     for (const [status, said] of bodies) {
       const base_url = await serve(t, (_request, response) => response.writeHead(status).end(said))
-      const result = await connect(t, base_url, { api_key }).send(REQUEST)
+      const result = await sendTo(connect(t, base_url, { api_key }), REQUEST)
       const told = result.kind === 'answered' ? result.body.toString() : JSON.stringify(result)
       assert.doesNotMatch(told, half, said)
       if (result.kind !== 'answered') continue
@@ -483,7 +484,7 @@ test('a key in what is no HTTP is struck out before it is quoted, and no half of
     `HTTP/1.1 ${'x'.repeat(20)}${api_key}\r\n\r\n`,
   ]) {
     const base_url = await serveRaw(t, (socket) => socket.once('data', () => socket.end(said)))
-    const result = await connect(t, base_url, { api_key }).send(REQUEST)
+    const result = await sendTo(connect(t, base_url, { api_key }), REQUEST)
     assert.equal(result.kind, 'failed', said)
     assert.doesNotMatch(JSON.stringify(result), /secret|sk-very/, said)
   }
@@ -509,7 +510,7 @@ test('the header for fair shares names the project of each request, beside its t
   const call = { body, endpoint: '/v1/chat/completions' } as const
   for (const more of [{ traceparent }, {}])
     for (const project_id of ['proj_a', 'proj_b', 'proj_b'])
-      assert.equal((await backend.send({ ...call, ...more, project_id })).kind, 'answered')
+      assert.equal((await sendTo(backend, { ...call, ...more, project_id })).kind, 'answered')
   const named = ['proj_a', 'proj_b', 'proj_b']
   assert.deepEqual(heard, [
     ...named.map((project) => [project, traceparent]),

@@ -3,7 +3,15 @@
 // other.
 import { type Certificates, NO_CERTIFICATES } from '../../domain/credentials.ts'
 import { type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
-import { AbortWatch, type Backend, type BackendCall, type BackendResult, unanswered } from '../backend.ts'
+import {
+  AbortWatch,
+  type Backend,
+  type BackendCall,
+  type BackendResult,
+  type Done,
+  ownFailure,
+  unanswered,
+} from '../backend.ts'
 import { Exchange, type Exchanged, unsendable, withHeader } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import { proxyOf } from '../http1/proxy.ts'
@@ -143,6 +151,23 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     })
   }
 
+  function conclude(outcome: Exchanged, { endpoint }: BackendCall, done: Done): void {
+    let result: BackendResult
+    try {
+      result = resultOf(outcome, endpoint)
+    } catch (error) {
+      done(ownFailure(), error)
+      return
+    }
+    done(result)
+  }
+
+  /** An answer comes from a socket. Other outcomes may come while a caller aborts attempts, or sends one. */
+  function end(outcome: Exchanged, call: BackendCall, done: Done): void {
+    if (outcome.kind === 'whole') conclude(outcome, call, done)
+    else queueMicrotask(() => conclude(outcome, call, done))
+  }
+
   const beside = (url: string, resource: '' | '/models', accept: string, timeout_ms: number): SideReader =>
     new SideReader({
       url,
@@ -186,29 +211,22 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       return { isUp, reason: isUp === false ? `GET /models answered ${status}` : null }
     },
 
-    send(call) {
-      const { signal, endpoint } = call
-      if (signal?.aborted) return Promise.resolve(unanswered('upstream_unavailable', 'aborted'))
-      const { body } = call
+    send(call, done) {
+      const { body, signal } = call
       const project_id = options.sharesConnections ? '' : call.project_id
       let head: Buffer
       try {
         head = headFor(call)
       } catch (error) {
-        return Promise.resolve(resultOf(unsendable(error), endpoint))
+        return end(unsendable(error), call, done)
       }
-      return new Promise((resolve, reject) => {
-        const exchange = new Exchange(head, body, project_id, (outcome) => {
-          if (signal !== undefined) watch.leave(signal, exchange)
-          try {
-            resolve(resultOf(outcome, endpoint))
-          } catch (error) {
-            reject(error)
-          }
-        })
-        if (signal !== undefined) watch.enter(signal, exchange)
-        pool.dispatch(exchange)
+      const exchange = new Exchange(head, body, project_id, (outcome) => {
+        if (signal !== undefined) watch.leave(signal, exchange)
+        end(outcome, call, done)
       })
+      if (signal?.aborted) return exchange.abort()
+      if (signal !== undefined) watch.enter(signal, exchange)
+      pool.dispatch(exchange)
     },
 
     async close() {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
+import { sendTo } from '../../../test/fakes/scripted-backend.ts'
 import { simBackend } from './sim-backend.ts'
 
 const TOLD_BYTES_MAX = 4 * 1024 * 1024
@@ -55,7 +56,7 @@ for (const [name, schema] of Object.entries(hostile)) {
       { n: 128, tools },
     ]) {
       const body = Buffer.from(JSON.stringify({ model: 'sim-1', messages, ...asked }))
-      const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
+      const result = await sendTo(backend, { endpoint: '/v1/chat/completions', project_id: 'p', body })
       if (result.kind === 'answered') assert.ok(result.body.length < TOLD_BYTES_MAX)
       else {
         assert.ok(result.kind === 'refused', JSON.stringify(result))
@@ -68,7 +69,7 @@ for (const [name, schema] of Object.entries(hostile)) {
 test('many choices share what one could have', async () => {
   const backend = simBackend({ name: 'sim', output_tokens: 8192 })
   const ask = (n: number) =>
-    backend.send({
+    sendTo(backend, {
       endpoint: '/v1/chat/completions',
       project_id: 'p',
       body: Buffer.from(JSON.stringify({ model: 'm', n, messages: [{ role: 'user', content: 'x' }] })),

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import test from 'node:test'
 import { Check } from 'typebox/schema'
 import { testClock } from '../../../test/fakes/clock.ts'
+import { sendTo } from '../../../test/fakes/scripted-backend.ts'
 import type { SimOptions } from '../../domain/simulated-server.ts'
 import type { BackendResult } from '../backend.ts'
 import { simBackend } from './sim-backend.ts'
@@ -24,7 +25,7 @@ const clockTool = { type: 'function', function: { name: 'get_time' } }
 
 function send(request: object, options: SimOptions = {}): Promise<BackendResult> {
   const backend = simBackend({ name: 'sim', ...options })
-  return backend.send({
+  return sendTo(backend, {
     endpoint: '/v1/chat/completions',
     project_id: 'p',
     body: Buffer.from(JSON.stringify({ model: 'sim-1', messages, ...request })),
@@ -197,7 +198,7 @@ test('the answer comes when its latency has passed, not before', async () => {
   const clock = testClock()
   const backend = simBackend({ name: 'sim', latency_ms: 200, clock })
   let settled = false
-  const sending = backend.send({
+  const sending = sendTo(backend, {
     endpoint: '/v1/chat/completions',
     project_id: 'p',
     body: Buffer.from(JSON.stringify({ model: 'm', messages })),
@@ -218,15 +219,13 @@ test('latencies spread over their range, each request always the same', async ()
     const backend = simBackend({ name: 'sim', latency_ms: { min: 100, max: 300 }, clock })
     const started = clock.now()
     let ended = 0
-    const sending = backend
-      .send({
-        endpoint: '/v1/chat/completions',
-        project_id: 'p',
-        body: Buffer.from(JSON.stringify({ model: 'm', messages, seed: i })),
-      })
-      .finally(() => {
-        ended = clock.now()
-      })
+    const sending = sendTo(backend, {
+      endpoint: '/v1/chat/completions',
+      project_id: 'p',
+      body: Buffer.from(JSON.stringify({ model: 'm', messages, seed: i })),
+    }).finally(() => {
+      ended = clock.now()
+    })
     await clock.advance(1000)
     await sending
     return ended - started
@@ -242,7 +241,7 @@ test('an abort leaves no timer behind', async () => {
   const clock = testClock()
   const backend = simBackend({ name: 'sim', faults: { hang: 1 }, clock })
   const abort = new AbortController()
-  const sending = backend.send({
+  const sending = sendTo(backend, {
     endpoint: '/v1/chat/completions',
     project_id: 'p',
     body: Buffer.from('{}'),

@@ -3,7 +3,14 @@
 import { type Clock, systemClock } from '../../domain/clock.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { SimOptions } from '../../domain/simulated-server.ts'
-import { AbortWatch, type Backend, type BackendCall, type BackendResult, unanswered } from '../backend.ts'
+import {
+  AbortWatch,
+  type Backend,
+  type BackendCall,
+  type BackendResult,
+  settle,
+  unanswered,
+} from '../backend.ts'
 import { classify } from '../verdict/classify.ts'
 import { type SimResponse, Simulator } from './simulator.ts'
 
@@ -34,22 +41,34 @@ export function simBackend(options: SimBackendOptions): Backend {
     signal: AbortSignal | undefined,
   ): Promise<BackendResult> {
     return new Promise((resolve) => {
-      const settle = (result: BackendResult): void => {
+      const end = (result: BackendResult): void => {
         cancel()
-        waiting.delete(settle)
+        waiting.delete(end)
         if (signal !== undefined) watch.leave(signal, abortable)
         resolve(result)
       }
-      const abortable = { abort: () => settle(ABORTED) }
+      const abortable = { abort: () => end(ABORTED) }
       const cancel =
         fate.kind === 'hang'
           ? clock.after(timeout_ms, () =>
-              settle(unanswered('upstream_timeout', `no complete answer within ${timeout_ms} ms`)),
+              end(unanswered('upstream_timeout', `no complete answer within ${timeout_ms} ms`)),
             )
-          : clock.after(fate.after_ms, () => settle(resultOf(fate, endpoint)))
-      waiting.add(settle)
+          : clock.after(fate.after_ms, () => end(resultOf(fate, endpoint)))
+      waiting.add(end)
       if (signal !== undefined) watch.enter(signal, abortable)
     })
+  }
+
+  async function attempt({ endpoint, body, signal }: BackendCall): Promise<BackendResult> {
+    if (closed) return CLOSED
+    if (signal?.aborted) return ABORTED
+    const { fate } = simulator.arrive(body, endpoint)
+    try {
+      if (fate.kind !== 'hang' && fate.after_ms === 0) return resultOf(fate, endpoint)
+      return await wait(fate, endpoint, signal)
+    } finally {
+      simulator.release()
+    }
   }
 
   return {
@@ -58,21 +77,11 @@ export function simBackend(options: SimBackendOptions): Backend {
     // A simulator in this process is always up.
     probe: async () => ({ isUp: true, reason: null }),
 
-    async send({ endpoint, body, signal }: BackendCall) {
-      if (closed) return CLOSED
-      if (signal?.aborted) return ABORTED
-      const { fate } = simulator.arrive(body, endpoint)
-      try {
-        if (fate.kind !== 'hang' && fate.after_ms === 0) return resultOf(fate, endpoint)
-        return await wait(fate, endpoint, signal)
-      } finally {
-        simulator.release()
-      }
-    },
+    send: (call, done) => settle(attempt(call), done),
 
     async close() {
       closed = true
-      for (const settle of [...waiting]) settle(CLOSED)
+      for (const end of [...waiting]) end(CLOSED)
     },
   }
 }

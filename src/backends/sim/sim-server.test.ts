@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import test, { type TestContext } from 'node:test'
 import OpenAI from 'openai'
 import { request } from 'undici'
+import { sendTo } from '../../../test/fakes/scripted-backend.ts'
 import { ENDPOINT_PATHS } from '../../domain/endpoint.ts'
 import { listUpstreamModels } from '../openai/server-facts.ts'
 import { simBackend } from './sim-backend.ts'
@@ -32,7 +33,7 @@ test('over the wire comes what the backend in the process says, to the byte', as
   const { base_url } = await serve(t)
   const { status, text } = await post(base_url)
   assert.equal(status, 200)
-  const inProcess = await simBackend({ name: 'sim' }).send({
+  const inProcess = await sendTo(simBackend({ name: 'sim' }), {
     endpoint: '/v1/chat/completions',
     project_id: 'p',
     body: Buffer.from(body),

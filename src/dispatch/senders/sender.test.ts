@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import { ANSWER } from '../../../test/fakes/scripted-backend.ts'
 import { type EndedLine, lineWorld } from '../../../test/support/line-world.ts'
 import { RETRY } from '../../../test/support/queued-batch.ts'
+import { type Backend, settle } from '../../backends/backend.ts'
 import { ModelServer } from '../../servers/upstream.ts'
 import { FINISHED, IN_FLIGHT, UNFUNDED } from '../line-state.ts'
 
@@ -169,15 +170,19 @@ test('an answer that comes after its chunk was closed is dropped', async () => {
 
 test('an exception in a backend fails the attempt, and only the log has its text', async () => {
   const overflow = (depth: number): number => overflow(depth + 1) + 1
+  const rejecting =
+    (attempt: () => Promise<never>): Backend['send'] =>
+    (_, done) =>
+      settle(attempt(), done)
   const throwing = [
-    () => Promise.reject(new Error('text of a body')),
+    rejecting(() => Promise.reject(new Error('text of a body'))),
     () => {
       throw new TypeError('text of a body')
     },
-    async () => {
+    rejecting(async () => {
       overflow(0)
       return assert.fail('it overflows')
-    },
+    }),
   ]
   for (const send of throwing) {
     const backend = { name: 'server', send, close: async () => {} }

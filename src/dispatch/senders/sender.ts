@@ -1,6 +1,6 @@
 // Sends single lines to model servers: takes the next line of a lane, makes one attempt, and passes the outcome to
 // lines.ts.
-import { type BackendCall, type BackendResult, unanswered } from '../../backends/backend.ts'
+import { type BackendCall, type BackendResult, type Done, ownFailure } from '../../backends/backend.ts'
 import { reasonForLog } from '../../backends/failure-reason.ts'
 import { BoundedMap } from '../../domain/bounded-map.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
@@ -115,15 +115,17 @@ export class Sender {
       if (!lines.begin(run, position, now, IN_FLIGHT)) return
       const attempt = new Attempt(run, position, server, now)
       server.begin(attempt)
-      sendTo(server, attempt).then(
-        (result) => this.#onResult(attempt, result),
-        (error: unknown) => {
-          // The error's text goes to the log only, because it may contain anything.
+      const done: Done = (result, error) => {
+        // The error's text goes to the log only, because it may contain anything.
+        if (error !== undefined)
           log.error({ err: error, upstream: server.name }, 'an attempt failed because of an internal error')
-          const message = 'The service failed to handle this attempt.'
-          this.#onResult(attempt, unanswered('internal_error', message))
-        },
-      )
+        this.#onResult(attempt, result)
+      }
+      try {
+        server.backend.send(attempt, done)
+      } catch (error) {
+        done(ownFailure(), error)
+      }
     } catch (error) {
       lines.broken(run, error)
     }
@@ -184,14 +186,5 @@ export class Sender {
         { batch, upstream, ...reason },
         'a model server failed on lines of a batch while it answered others',
       )
-  }
-}
-
-/** A backend does not throw for anything that a server answers: that would be a mistake of the service. */
-function sendTo({ backend }: ModelServer, attempt: Attempt): Promise<BackendResult> {
-  try {
-    return backend.send(attempt)
-  } catch (error) {
-    return Promise.reject(error)
   }
 }
