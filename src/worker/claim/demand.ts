@@ -30,14 +30,15 @@ export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: num
   let concurrency = 0
   for (const [model, lane] of lanes) {
     const isBlocked = lane.blocked(now)
-    if ((!isBlocked || lane.takesAtRisk(now)) && lane.waitingAtRisk < lowWaterMark(lane.concurrency))
+    const places = lane.concurrency
+    if ((!isBlocked || lane.takesAtRisk(now)) && lane.waitingAtRisk < lowWaterMark(places))
       demand.forAtRisk.push(model)
     if (isBlocked) {
       demand.blocked.push(model)
       continue
     }
     waiting += lane.waiting
-    concurrency += lane.concurrency
+    concurrency += places
     if (lane.isLow) demand.low.push(model)
     else demand.enough.push(model)
   }
