@@ -54,3 +54,10 @@ test('numbers, versions, times and public documentation stay as they are', () =>
   ]
   for (const words of shown) assert.equal(withoutAddresses(words), words)
 })
+
+for (const piece of ['a', 'a.', 'a-', 'a.b:', '-', 'lookup ', 'http://a@'])
+  test(`addresses are found in a time that grows with the text: ${piece}${piece}…`, () => {
+    const begun = performance.now()
+    withoutAddresses(piece.repeat(2 ** 18 / piece.length))
+    assert.ok(performance.now() - begun < 5_000)
+  })

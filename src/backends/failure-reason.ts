@@ -36,10 +36,12 @@ const HIDDEN = '[address]'
 const INTERNAL = 'local|internal|lan|svc|intranet|corp|arpa'
 const INTERNAL_HOST = new RegExp(`\\.(?:${INTERNAL})$`, 'i')
 const URL_AUTHORITY = /(?<=\bhttps?:\/\/)[^\s/?#"'<>()]+/gi
+/** The beginning of a name with dots: a search that begins inside of one would read the rest of it again and again. */
+const BEGINNING = '(?<![\\w-]|[\\w-]\\.)'
 const HOSTS = [
   /\blocalhost\b(?::\d+)?/gi,
-  new RegExp(`\\b[\\w-]+(?:\\.[\\w-]+)*\\.(?:${INTERNAL})\\b(?::\\d+)?`, 'gi'),
-  /\b[\w-]+(?:\.[\w-]+)+:\d{2,5}\b/g,
+  new RegExp(`${BEGINNING}[\\w-]+(?:\\.[\\w-]+)*\\.(?:${INTERNAL})\\b(?::\\d+)?`, 'gi'),
+  new RegExp(`${BEGINNING}[\\w-]+(?:\\.[\\w-]+)+:\\d{2,5}\\b`, 'g'),
   // The forms in which resolvers and HTTP clients name the host that they cannot reach.
   /(?<=\b(?:to host|lookup|ENOTFOUND|EAI_AGAIN|resolve(?: host)?:?|dial tcp:?|host=|server at) ?['"]?)[\w-]+(?:\.[\w-]+)+(?::\d+)?/gi,
   /(?<=\b(?:to host|lookup|ENOTFOUND|EAI_AGAIN|resolve host:?|host=) ?['"]?)[\w-]+(?::\d+)?/gi,

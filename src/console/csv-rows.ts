@@ -38,15 +38,15 @@ export function readTable(text: string): SmallTable {
 
 /** Replaces each `{{column}}` of a prompt by the row's cell. */
 export function fillPrompt(prompt: string, { columns }: SmallTable, row: readonly string[]): string {
-  return prompt.replace(/\{\{\s*([^{}]+?)\s*\}\}/g, (whole, name: string) => {
-    const at = columns.indexOf(name)
+  return prompt.replace(/\{\{([^{}]+)\}\}/g, (whole, name: string) => {
+    const at = columns.indexOf(name.trim())
     return at < 0 ? whole : (row[at] ?? '')
   })
 }
 
 /** The names in a prompt that are no columns. */
 export function unknownColumns(prompt: string, { columns }: SmallTable): string[] {
-  return [...prompt.matchAll(/\{\{\s*([^{}]+?)\s*\}\}/g)]
-    .map(([, name = '']) => name)
+  return [...prompt.matchAll(/\{\{([^{}]+)\}\}/g)]
+    .map(([, name = '']) => name.trim())
     .filter((name) => !columns.includes(name))
 }

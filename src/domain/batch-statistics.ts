@@ -55,7 +55,7 @@ export function addErrorGroups(known: readonly ErrorGroup[], more: readonly Erro
 }
 
 /** Words with digits, by which messages of one kind differ: numbers and IDs. */
-const WORDS_WITH_DIGITS = /\w*\d\w*/g
+const WORDS_WITH_DIGITS = /\b\w*\d\w*/g
 const CHARACTERS_MAX = 200
 
 /** The message with `0` for each word that has a digit. */

@@ -33,3 +33,10 @@ test('an order that shares most already, and a prompt whose columns cannot be mo
   assert.equal(adviceOn('{{text}} {{rules}}', ROWS, 'You know {{country}}.'), null)
   assert.equal(adviceOn('{{text}} {{rules}}', ROWS, 'What you know. '.repeat(100)), null)
 })
+
+test('a prompt is read in a time that grows with its text, and a name may have blanks around it', () => {
+  const begun = performance.now()
+  adviceOn(`{{${' '.repeat(2 ** 17)}`)
+  assert.ok(performance.now() - begun < 5_000)
+  assert.deepEqual(adviceOn('{{ text }} {{ country }}'), adviceOn('{{text}} {{country}}'))
+})

@@ -29,9 +29,9 @@ export class ColumnOrder {
 
   /** Makes the order of a template. `before`: the text in front of the template, which all rows share. */
   constructor(template: string, columns: readonly string[], before = '') {
-    const parts = template.split(/\{\{\s*([^{}]+?)\s*\}\}/)
+    const parts = template.split(/\{\{([^{}]+)\}\}/)
     this.#texts = parts.filter((_, i) => i % 2 === 0).map((text, i) => (i === 0 ? before + text : text))
-    this.#names = parts.filter((_, i) => i % 2 === 1)
+    this.#names = parts.filter((_, i) => i % 2 === 1).map((name) => name.trim())
     this.#columns = this.#names.map((name) => columns.findIndex((column) => column.trim() === name))
     const { length } = this.#columns
     const isSimple = new Set(this.#columns).size === length && !this.#columns.includes(-1)

@@ -187,3 +187,10 @@ test('an answer without series of a model server is no reading, however recent t
     assert.match(problem, /no series of vLLM, SGLang or llama.cpp for \{namespace="llm"\} in the last 1m/)
   }
 })
+
+test('metrics are read in a time that grows with their text', () => {
+  const begun = performance.now()
+  for (const piece of ['a', 'a="', 'a="\\"', '} '])
+    trafficOf(`vllm:num_requests_running{${piece.repeat(2 ** 18 / piece.length)}} 1\n`)
+  assert.ok(performance.now() - begun < 5_000)
+})

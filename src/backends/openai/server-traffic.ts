@@ -57,7 +57,7 @@ const DIALECTS: readonly Dialect[] = [
 
 /** The pattern of a sample in Prometheus' text format: name, labels, value. */
 const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{([^\n]*)\})?[ \t]+([^\s]+)/gm
-const LABEL = /(\w+)="((?:[^"\\]|\\.)*)",?\s*/g
+const LABEL = /\b(\w+)="((?:[^"\\]|\\.)*)",?\s*/g
 /** The labels of ranks of one engine, each of which may report the same requests. */
 const RANK = /^(tp|pp|moe_ep|moe_tp|attn_tp|ep)_rank$/
 const READ = new Set(
