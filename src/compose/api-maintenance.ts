@@ -79,9 +79,8 @@ export class ApiMaintenance {
 
   start(): void {
     const { store, log } = this.#options
-    this.#endRounds = every(store.clock, INTERVAL_MS, () =>
-      this.#run().catch((err: unknown) => log.error({ err }, 'maintenance failed; will retry')),
-    )
+    const failed = (err: unknown): void => log.error({ err }, 'maintenance failed; will retry')
+    this.#endRounds = every(store.clock, INTERVAL_MS, () => this.#run(), failed)
   }
 
   /** The time since which no worker runs (Unix ms); null for less than a minute. */

@@ -30,6 +30,18 @@ test('addresses follow the name server, and the last ones stay where it has none
   }
 })
 
+test('addresses that could not be taken up are offered again', async () => {
+  let takes = 0
+  const onChange = (): void => {
+    if (++takes === 1) throw new Error('it cannot be taken up')
+  }
+  const resolve = async (): Promise<string[]> => ['127.0.0.2']
+  const discovery = new Discovery({ resolve, clock: testClock(), log: LOG, onChange })
+  discovery.watch(new Set(['a.test']))
+  for (let i = 0; i < 3; i++) await discovery.refresh()
+  assert.equal(takes, 2)
+})
+
 test('names are looked up again after some seconds, and only while they are watched', async () => {
   const clock = testClock()
   const asked: string[] = []

@@ -29,6 +29,8 @@ export class Discovery {
   #hosts: ReadonlySet<string> = new Set()
   #refreshedAt = Number.NEGATIVE_INFINITY
   #refreshing: Promise<void> | null = null
+  /** Whether addresses have changed that `onChange` has not taken up. */
+  #hasChanged = false
 
   constructor(options: DiscoveryOptions) {
     this.#options = options
@@ -66,7 +68,17 @@ export class Discovery {
   async #refresh(): Promise<void> {
     this.#refreshedAt = this.#options.clock.now()
     const changed = await Promise.all([...this.#hosts].map((host) => this.#resolve(host)))
-    if (changed.includes(true)) this.#options.onChange()
+    this.#hasChanged ||= changed.includes(true)
+    if (!this.#hasChanged) return
+    try {
+      this.#options.onChange()
+      this.#hasChanged = false
+    } catch (error) {
+      this.#options.log.error(
+        { err: error },
+        'addresses of model servers could not be taken up; it is tried again',
+      )
+    }
   }
 
   async #resolve(host: string): Promise<boolean> {

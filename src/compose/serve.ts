@@ -380,10 +380,11 @@ function watchReload(
     () => {
       const next = served.complete(current)
       if (JSON.stringify(next.models) === applied) return
-      applied = JSON.stringify(next.models)
       apply(next)
+      applied = JSON.stringify(next.models)
       log.info({ models: next.models.map(({ model }) => model.id) }, 'the servers changed what they serve')
     },
+    log,
   )
   if (!load) return () => served.stop()
   const reload = async (): Promise<ReloadAnswer> => {

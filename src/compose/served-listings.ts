@@ -53,13 +53,15 @@ export class ServedListings {
   }
 
   /** Asks the servers regularly until `stop`; reads `config` before, and calls `onAnswered` after each time. */
-  watch(config: () => Config, onAnswered: () => void): void {
+  watch(config: () => Config, onAnswered: () => void, log: Pick<Log, 'error'>): void {
     let waitMs = ASK_AGAIN_MS
     const look = async (): Promise<void> => {
       waitMs = (await this.#ask(config(), TIMEOUT_MS)) ? ASK_AGAIN_MS : ASK_EVERY_MS
       if (this.#end !== null) onAnswered()
     }
-    this.#end = every(this.#clock, () => waitMs, look)
+    const failed = (err: unknown): void =>
+      log.error({ err }, 'the models of the servers could not be taken up; it is tried again')
+    this.#end = every(this.#clock, () => waitMs, look, failed)
   }
 
   stop(): void {

@@ -33,7 +33,11 @@ const STOP_EXTRA_MS = 10_000
 
 process.on('message', (message: ToWorker) => {
   if (message === 'wake' || message === 'chunks') running?.worker.wake(message)
-  else if (message === 'metrics') void registry.getMetricsAsJSON().then((metrics) => send({ metrics }))
+  else if (message === 'metrics')
+    registry
+      .getMetricsAsJSON()
+      .then((metrics) => send({ metrics }))
+      .catch((error: unknown) => running?.log.error({ err: error }, 'metrics could not be read'))
   else if (message === 'stop') end()
   else if ('reload' in message) {
     reloaded = message.reload

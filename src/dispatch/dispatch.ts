@@ -234,7 +234,7 @@ export class Dispatch {
   // How runs stop.
 
   #stop(run: Run, reason: RunStop | 'broken'): void {
-    if (reason === 'batch_expired') void this.#expire(run)
+    if (reason === 'batch_expired') this.#expire(run).catch((error: unknown) => this.lines.broken(run, error))
     else if (reason === 'broken') {
       this.#lose(run)
       this.#options.store

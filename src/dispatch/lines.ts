@@ -323,7 +323,7 @@ export class Lines {
       else if (found.kind === 'share') this.#share(run, position, found.answer, now)
       else if (found.kind === 'search') {
         this.#move(run, position, SEARCHING, 'an identical line has an answer')
-        void this.#search(run, position, found.signal)
+        this.#search(run, position, found.signal).catch((error: unknown) => this.broken(run, error))
       }
       if (found.kind !== 'send') return false
     }

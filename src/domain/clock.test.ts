@@ -169,3 +169,16 @@ test('calls come again after the last one has ended, until one returns false or 
   await clock.advance(100)
   assert.deepEqual([left, clock.waiting], [0, 0])
 })
+
+test('calls go on after one that fails, which is told', async () => {
+  const clock = testClock()
+  const told: string[] = []
+  let calls = 0
+  const look = (): void => {
+    if (++calls < 3) throw new Error(`call ${calls}`)
+  }
+  const end = every(clock, 10, look, (error) => told.push(String(error)))
+  await clock.advance(30)
+  await end()
+  assert.deepEqual([calls, told], [3, ['Error: call 1', 'Error: call 2']])
+})

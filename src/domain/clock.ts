@@ -46,14 +46,27 @@ export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
 
 /**
  * Calls `look` again and again: first after `ms`, then `ms` after each call has ended, until one returns false; a function is
- * asked for `ms` each time. `look` does not throw. The returned function ends the calls, and resolves when none is in progress.
+ * asked for `ms` each time. `failed` is called with what `look` throws, and the calls go on; without it, `look` does not throw.
+ * The returned function ends the calls, and resolves when none is in progress.
  */
-export function every(clock: Clock, ms: number | (() => number), look: () => unknown): () => Promise<void> {
+export function every(
+  clock: Clock,
+  ms: number | (() => number),
+  look: () => unknown,
+  failed?: (error: unknown) => void,
+): () => Promise<void> {
   let hasEnded = false
   let running = Promise.resolve()
   let cancel = (): void => {}
   const run = async (): Promise<void> => {
-    if ((await look()) !== false && !hasEnded) arm()
+    let goesOn: unknown
+    try {
+      goesOn = await look()
+    } catch (error) {
+      if (!failed) throw error
+      failed(error)
+    }
+    if (goesOn !== false && !hasEnded) arm()
   }
   const arm = (): void => {
     cancel = clock.after(typeof ms === 'number' ? ms : ms(), () => {

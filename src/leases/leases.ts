@@ -70,11 +70,13 @@ export class Session {
   }
 
   async open(): Promise<void> {
-    const { store, clock, leaseMs, role } = this.#options
+    const { store, clock, log, leaseMs, role } = this.#options
     this.#renewedAt = this.#now()
     this.#id = await store.write((tx) => openSession(tx, leaseMs, clock.now(), role))
     const renewMs = Math.min(leaseMs / RENEWALS_PER_LEASE, RENEW_MS_MAX)
-    this.#endRenewals = every(clock, renewMs, () => this.#renew())
+    const failed = (err: unknown): void =>
+      log.error({ err, worker: this.#id }, 'the lease could not be renewed')
+    this.#endRenewals = every(clock, renewMs, () => this.#renew(), failed)
   }
 
   /** Requeues everything that is still leased, after `handOver`, in one transaction. */
@@ -94,22 +96,18 @@ export class Session {
     const { store, clock, log, leaseMs, role, onLost, onRenewed } = this.#options
     const id = this.id
     const requestedAt = this.#now()
-    try {
-      const isRenewed = await store.write((tx) => renewSession(tx, id, leaseMs))
-      if (!isRenewed && !this.#closed) {
-        log.warn({ worker: id }, 'worker lease expired before it was renewed; requeued its work')
-        this.#id = await store.write(async (tx) => {
-          await closeSession(tx, id)
-          return await openSession(tx, leaseMs, clock.now(), role)
-        })
-        onLost()
-      }
-      const wasCertain = this.isCertain
-      this.#renewedAt = requestedAt
-      if (!wasCertain) onRenewed()
-    } catch (error) {
-      log.error({ err: error, worker: id }, 'the lease could not be renewed')
+    const isRenewed = await store.write((tx) => renewSession(tx, id, leaseMs))
+    if (!isRenewed && !this.#closed) {
+      log.warn({ worker: id }, 'worker lease expired before it was renewed; requeued its work')
+      this.#id = await store.write(async (tx) => {
+        await closeSession(tx, id)
+        return await openSession(tx, leaseMs, clock.now(), role)
+      })
+      onLost()
     }
+    const wasCertain = this.isCertain
+    this.#renewedAt = requestedAt
+    if (!wasCertain) onRenewed()
   }
 }
 

@@ -10,9 +10,8 @@ test('a commit that comes in any moment in which the one before ends is made as 
   const { store, clock } = queued
   const commit = await lostCommit(queued)
   const queue = new CommitQueue({
-    ...{ store, clock, blobFreshMs: 1_000 },
+    ...{ ...makeRetries(), store, clock, blobFreshMs: 1_000 },
     rules: { file_retention_ms: () => 0 },
-    retries: makeRetries().retries,
     onCommitted: () => {},
   })
   for (let microtasks = 0; microtasks < 8; microtasks++) {
@@ -51,7 +50,7 @@ test('blobs that become too old while those of another commit are written again 
   }
   const log = { info() {}, warn() {}, error() {} }
   const queue = new CommitQueue({
-    ...{ store: { ...store, read: store.read, write }, clock: steadily, blobFreshMs: 1_000 },
+    ...{ store: { ...store, read: store.read, write }, clock: steadily, log, blobFreshMs: 1_000 },
     rules: { file_retention_ms: () => 0 },
     retries: new StoreRetries({ clock: steadily, log }),
     onCommitted: () => {},
@@ -77,6 +76,32 @@ test('blobs that become too old while those of another commit are written again 
   assert.deepEqual(ends.toSorted(), ['first lost', 'second lost'])
 })
 
+test('a commit whose end cannot be handled rejects, and keeps no other from its end', async () => {
+  await using queued = await queuedBatch({ chunks: 1, lines: 1 })
+  const { store, clock } = queued
+  const commit = await lostCommit(queued)
+  const { retries, log } = makeRetries()
+  const queue = new CommitQueue({
+    ...{ store, clock, log, retries, blobFreshMs: 1_000 },
+    rules: { file_retention_ms: () => 0 },
+    onCommitted: () => {
+      throw new Error('after the commit')
+    },
+  })
+  const add = (settled: () => void): Promise<string> =>
+    queue
+      .commit(commit, async () => null, settled)
+      .then(
+        ({ how }) => how,
+        (error: unknown) => String(error),
+      )
+  const fails = (): void => {
+    throw new Error('at its end')
+  }
+  assert.deepEqual(await Promise.all([add(fails), add(() => {})]), ['Error: at its end', 'lost'])
+  assert.equal(await add(() => {}), 'lost')
+})
+
 /** A commit for which another worker has the lease, so that nothing is written. */
 async function lostCommit(queued: Awaited<ReturnType<typeof queuedBatch>>): Promise<ChunkCommit> {
   const [run] = await queued.open()
@@ -93,7 +118,7 @@ function makeRetries() {
   const clock = testClock()
   const logged: string[] = []
   const log = { info() {}, warn() {}, error: (_: object, message: string): void => void logged.push(message) }
-  return { clock, logged, retries: new StoreRetries({ clock, log }) }
+  return { clock, logged, log, retries: new StoreRetries({ clock, log }) }
 }
 
 test('work on a failing store is retried until it succeeds, and failingSince is set meanwhile', async () => {

@@ -32,9 +32,10 @@ interface Pending {
   /** Writes the blobs again under other keys; null if that is impossible. */
   rewrite: () => Promise<CommitRecord | null>
   done: (end: CommitEnd) => void
+  failed: (error: unknown) => void
 }
 
-interface CommitQueueOptions extends Pick<Ports, 'store' | 'clock'> {
+interface CommitQueueOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   rules: FinishRules
   /** The age in ms up to which blobs may be committed: the orphan sweep deletes older uncommitted ones. */
   blobFreshMs: number
@@ -57,35 +58,41 @@ export class CommitQueue {
     return this.#running
   }
 
-  /** Queues a commit. `settled` is called before `onCommitted` and before the promise resolves. */
+  /** Queues a commit. `settled` is called before `onCommitted` and before the promise resolves; it rejects if `settled` throws. */
   commit(
     commit: ChunkCommit,
     rewrite: Pending['rewrite'],
     settled: (end: CommitEnd) => void,
   ): Promise<CommitEnd> {
-    return new Promise((resolve) => {
+    return new Promise((resolve, failed) => {
       const done = (end: CommitEnd): void => {
-        settled(end)
-        resolve(end)
+        try {
+          settled(end)
+          resolve(end)
+        } catch (error) {
+          failed(error)
+        }
       }
       const writtenAt = this.#options.clock.steady()
-      this.#queue.push({ commit, records: [commit.record], writtenAt, rewrite, done })
+      this.#queue.push({ commit, records: [commit.record], writtenAt, rewrite, done, failed })
       // An asynchronous start lets all parts of a journal be queued before.
       this.#running ??= Promise.resolve().then(() => this.#commitAll())
     })
   }
 
   async #commitAll(): Promise<void> {
-    try {
-      while (this.#queue.length > 0) {
-        const group = this.#queue
-        this.#queue = []
+    while (this.#queue.length > 0) {
+      const group = this.#queue
+      this.#queue = []
+      try {
         await this.#commitGroup(group)
+      } catch (error) {
+        this.#options.log.error({ err: error }, 'the end of a commit could not be handled')
+        for (const { failed } of group) failed(error)
       }
-    } finally {
-      // A later reset would miss commits that are queued meanwhile.
-      this.#running = null
     }
+    // A later reset would miss commits that are queued meanwhile.
+    this.#running = null
   }
 
   async #commitGroup(all: readonly Pending[]): Promise<void> {

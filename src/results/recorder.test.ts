@@ -184,6 +184,20 @@ test('a chunk whose results the database rejects is requeued with the reason, an
   )
 })
 
+test('chunks whose results cannot be recorded for an unexpected reason are given up, and later ones are recorded', async () => {
+  await using world = await makeWorld({ chunks: 3, lines: 2 })
+  const [journalled, sealed, later] = world.chunks as [Run, Run, Run]
+  world.observerFails = true
+  world.record(journalled, [0])
+  world.record(sealed, [0, 1])
+  await world.recorder.flush()
+  assert.deepEqual(world.closed.sort(), ['0 lost', '1 lost'])
+  world.observerFails = false
+  world.record(later, [0, 1])
+  await world.recorder.flush()
+  assert.equal(world.closed.at(-1), '2 sealed')
+})
+
 /** A recorder with the open chunks of one batch. */
 async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number }) {
   const queued = await queuedBatch({ chunks, lines })
@@ -201,6 +215,7 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     fail: null as 'blobs' | 'commits' | null,
     /** The number of failed transactions. */
     refused: 0,
+    observerFails: false,
     /** The index of the chunk whose results the database rejects. */
     rejected: null as number | null,
     journalled: async ({ claim }: Run): Promise<number[]> =>
@@ -252,6 +267,12 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     flushIntervalMs: FLUSH_MS,
     answers: new ResponseMemory(1_000_000),
     blobFreshMs: FRESH_MS,
+    observe: {
+      recorded() {},
+      committed() {
+        if (world.observerFails) throw new Error('it cannot be measured')
+      },
+    },
     turn: {
       push(recorded) {
         if (recorded.kind === 'closed') world.closed.push(`${recorded.run.claim.idx} ${recorded.how}`)

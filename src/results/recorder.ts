@@ -125,7 +125,7 @@ export class Recorder<R extends RecordedRun> {
    * repeated until it succeeds.
    */
   park(run: R, write: (tx: Writer, lease: ChunkRow) => Promise<Fenced>): Promise<void> {
-    const parked = this.#park(run, write)
+    const parked = this.#park(run, write).catch((error: unknown) => this.#giveUp([run], error))
     this.#background(parked)
     return parked
   }
@@ -220,7 +220,7 @@ export class Recorder<R extends RecordedRun> {
       run.results.isJournalled = true
       return { run, fresh: run.results.takeFresh() }
     })
-    const written = this.#writeJournal(parts)
+    const written = this.#writeJournal(parts).catch((error: unknown) => this.#giveUp(runs, error))
     for (const run of runs) {
       run.results.journalling = written.finally(() => {
         run.results.journalling = null
@@ -271,7 +271,9 @@ export class Recorder<R extends RecordedRun> {
     if (run.results.journalling) return
     this.#open.delete(run)
     run.results.trace?.enter('seal', this.#options.clock.now())
-    const sealing = this.#writeSeal(run).finally(() => this.#sealing.delete(run))
+    const sealing = this.#writeSeal(run)
+      .catch((error: unknown) => this.#giveUp([run], error))
+      .finally(() => this.#sealing.delete(run))
     this.#sealing.set(run, sealing)
     this.#background(sealing)
   }
@@ -363,6 +365,15 @@ export class Recorder<R extends RecordedRun> {
     log.error({ err: error, batch: batch_id, chunk: idx }, RESULTS_REJECTED)
     turn.push({ kind: 'rejected', run })
     await this.#endLease(run, (tx) => rejectChunk(tx, run.results.lease, error.message))
+  }
+
+  /** Gives up chunks after an unexpected error: another attempt would fail too, and they are claimed again. */
+  #giveUp(runs: readonly R[], error: unknown): void {
+    this.#options.log.error({ err: error }, 'results could not be recorded; their chunks are claimed again')
+    for (const run of runs) {
+      this.#open.delete(run)
+      this.#close(run, 'lost')
+    }
   }
 
   #background(work: Promise<void>): void {

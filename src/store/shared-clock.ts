@@ -38,15 +38,12 @@ export async function sharedClock(
   }
   let { offset_ms } = best
   const askAgain = async (): Promise<void> => {
-    try {
-      const measured = await measure(store, base)
-      const offMs = Math.abs(measured.offset_ms - offset_ms)
-      if (offMs > OFF_MS_MAX + measured.doubt_ms) offset_ms = measured.offset_ms
-    } catch {
-      // The next interval retries.
-    }
+    const measured = await measure(store, base)
+    const offMs = Math.abs(measured.offset_ms - offset_ms)
+    if (offMs > OFF_MS_MAX + measured.doubt_ms) offset_ms = measured.offset_ms
   }
-  const end = every(base, ASK_EVERY_MS, askAgain)
+  // After a failure, the next interval retries.
+  const end = every(base, ASK_EVERY_MS, askAgain, () => {})
   return {
     now: () => Math.floor(base.steady() + offset_ms),
     // Timers use the monotonic clock.

@@ -1,6 +1,7 @@
 // Lines at batch APIs, in a whole worker with a clock that the test moves.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import {
   ANSWERED,
   errorAnswer,
@@ -506,6 +507,29 @@ test('what a batch API has answered counts when its batch is cancelled before th
   await world.until(() => world.ended.length > 0, 100)
   const { completed, failed } = await world.batch()
   assert.deepEqual([completed, failed], [3, 0])
+})
+
+test('a cancellation that fails in a way of its own while a batch is looked at ends no process', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3 })
+  const { api, store, clock } = world
+  await world.handedOver()
+  const cancelled = Promise.withResolvers<void>()
+  api.onCall = async ({ kind }) => {
+    if (kind === 'cancel') {
+      cancelled.resolve()
+      throw new TypeError('an error of this program')
+    }
+    // The rejection of the cancellation is unhandled by then, unless somebody waits for it.
+    await cancelled.promise.then(() => setImmediate())
+    throw new TypeError('another one')
+  }
+  const { id } = await world.batch()
+  await store.write((tx) => moveBatch(tx, id, 'cancelling', clock.now()))
+  await clock.advance(5_000)
+  await cancelled.promise
+  api.onCall = () => {}
+  api.complete(api.batches[0]!)
+  await world.until(() => world.ended.length > 0, 1_000)
 })
 
 test('an output that never ends is read no longer than a batch there may take to be cancelled', async () => {

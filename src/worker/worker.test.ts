@@ -28,6 +28,20 @@ test('a worker claims the chunks of a batch, sends their lines and ends the batc
   assert.deepEqual((await reconcile(world)).mismatches, [])
 })
 
+test('measurements that fail keep no line from its answer, and no answer from being recorded', async () => {
+  const fails = (): never => {
+    throw new Error('it cannot be measured')
+  }
+  const observe = { attempted: fails, retried: fails, committed: fails, recorded: fails }
+  await using world = await workerWorld({ chunks: 2, lines: 2, observe })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 4, 10)
+  for (const attempt of [...world.server.inFlight]) await attempt.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  const { status, completed } = await world.batch()
+  assert.deepEqual([status, completed], ['completed', 4])
+})
+
 test('a chunk is left to a running worker that knows its model, and to no other', async () => {
   await using world = await workerWorld({ chunks: 1, lines: 2, model: () => 'n' })
   const { store, clock } = world

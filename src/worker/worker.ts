@@ -10,6 +10,7 @@ import type { Spill } from '../dispatch/senders/routes.ts'
 import { type Change, Turn, type TurnEnd } from '../dispatch/turn.ts'
 import type { AuditLog } from '../domain/audit-log.ts'
 import { every } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import { Leases, Session } from '../leases/leases.ts'
@@ -68,6 +69,23 @@ export interface WorkerOptions extends Omit<DispatchOptions, 'learner' | 'turn' 
   auditLog?: AuditLog | undefined
 }
 
+/** An observer whose errors are logged, and stop no work. */
+function guarded(log: Log, observer: Observer): Observer {
+  const call = (name: PropertyKey, values: readonly unknown[]): void => {
+    try {
+      Reflect.get(observer, name)(...values)
+    } catch (error) {
+      log.error({ err: error }, 'a measurement failed')
+    }
+  }
+  return new Proxy(observer, {
+    get:
+      (_, name) =>
+      (...values: unknown[]) =>
+        call(name, values),
+  })
+}
+
 const UNOBSERVED: Observer = { attempted() {}, retried() {}, committed() {}, recorded() {} }
 
 export class Worker {
@@ -98,13 +116,13 @@ export class Worker {
     })
     const leases = new Leases({ store, clock, session })
     const learner = new PromptLearner(store, models)
-    const observe: Observer = {
+    const observe = guarded(options.log, {
       ...(options.observe ?? UNOBSERVED),
       attempted: (upstream, result, durationMs, call) => {
         reporter.attempted(upstream, result, durationMs)
         options.observe?.attempted(upstream, result, durationMs, call)
       },
-    }
+    })
     const dispatch = new Dispatch({ ...options, learner, turn, session, leases, observe })
     const { runs, lanes, atRisk, batchApis } = dispatch
     const reporter = new WorkerReporter({
@@ -252,9 +270,10 @@ export class Worker {
     let waitMs = firstMs
     const look = async (): Promise<void> => {
       waitMs = everyMs
-      await work().catch((error: unknown) => this.#tryAgain(error))
+      await work()
     }
-    this.#loops.push(every(clock, () => waitMs * (0.75 + random() / 2), look))
+    const failed = (error: unknown): void => this.#tryAgain(error)
+    this.#loops.push(every(clock, () => waitMs * (0.75 + random() / 2), look, failed))
   }
 
   #tryAgain(error: unknown): void {

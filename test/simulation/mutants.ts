@@ -345,7 +345,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a remote batch is cancelled only once it can be looked at',
     file: 'src/dispatch/senders/batch-apis/poller.ts',
-    find: '    const cancelled = this.#cancel(row, row.remote_id, api, signal)\n    let seen: SeenBatch | BatchApiError | null\n    try {\n      seen = await api.read(row.remote_id, signal).catch(failureOf)\n',
+    find: '    const cancelled = this.#cancel(row, row.remote_id, api, signal)\n    // The promise is awaited below, or not where the look fails for a reason of its own.\n    cancelled.catch(() => {})\n    let seen: SeenBatch | BatchApiError | null\n    try {\n      seen = await api.read(row.remote_id, signal).catch(failureOf)\n',
     replace:
       '    let cancelled: Promise<BatchApiError | null> = Promise.resolve(null)\n    let seen: SeenBatch | BatchApiError | null\n    try {\n      seen = await api.read(row.remote_id, signal).catch(failureOf)\n      if (!(seen instanceof BatchApiError)) cancelled = this.#cancel(row, row.remote_id, api, signal)\n',
     test: 'src/worker/ill-batch-apis.long.test.ts',

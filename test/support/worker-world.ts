@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import type { RetryPolicy } from '../../src/dispatch/gates/retries.ts'
 import type { LiveServer } from '../../src/servers/live/live-server.ts'
-import { ModelServer, type Upstream } from '../../src/servers/upstream.ts'
+import { ModelServer, type Observer, type Upstream } from '../../src/servers/upstream.ts'
 import { wakeParked } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
@@ -20,6 +20,7 @@ export interface WorkerWorldOptions extends BatchSize {
   concurrency?: number
   retry?: Partial<RetryPolicy>
   memoryBytes?: number
+  observe?: Observer
   /** One unless told; the others have an upstream of their own at the scripted server. */
   workers?: number
   /** What each worker knows of live traffic at the scripted server; nothing unless told. */
@@ -108,6 +109,7 @@ export async function workerWorld(options: WorkerWorldOptions) {
       tasks: { plan: () => assert.fail('the batch has its chunks already') },
       maintenance: async () => void (await store.write((tx) => wakeParked(tx))),
       onEnded: ({ status }) => world.ended.push(status),
+      observe: options.observe,
     })
   const worker = makeWorker(options.upstreams?.(upstream) ?? [upstream])
   const others = Array.from({ length: (options.workers ?? 1) - 1 }, () => makeWorker([makeUpstream()]))

@@ -284,7 +284,8 @@ export abstract class BatchApiCalls {
     const before = this.#opened
     const certificates = this.#options.certificates()
     if (before?.certificates === certificates) return before.dispatcher
-    void before?.dispatcher.then((old) => old.close())
+    // The calls of a client that could not be made have failed.
+    before?.dispatcher.then((old) => old.close()).catch(() => {})
     this.#opened = { certificates, dispatcher: dispatcherOf(this.#options, certificates) }
     return this.#opened.dispatcher
   }

@@ -229,18 +229,16 @@ class LiveFeed {
     const newest = newId('batch', this.#options.clock.now())
     const project: Project = { watchers: new Set(), told: new Map(), newest, cancel: () => {} }
     this.#projects.set(project_id, project)
-    project.cancel = every(this.#options.clock, TICK_MS, () => this.#tick(project_id, project))
+    const failed = (err: unknown): void =>
+      this.#options.log.warn({ err, project: project_id }, 'batches could not be read for live updates')
+    project.cancel = every(this.#options.clock, TICK_MS, () => this.#tick(project_id, project), failed)
     return project
   }
 
   async #tick(project_id: string, project: Project): Promise<void> {
-    try {
-      const changed = await this.#changed(project_id, project)
-      const versions = await this.versions(project_id)
-      for (const watcher of project.watchers) watcher(changed, versions)
-    } catch (err) {
-      this.#options.log.warn({ err, project: project_id }, 'batches could not be read for live updates')
-    }
+    const changed = await this.#changed(project_id, project)
+    const versions = await this.versions(project_id)
+    for (const watcher of project.watchers) watcher(changed, versions)
   }
 
   async #changed(project_id: string, project: Project): Promise<BatchObject[]> {

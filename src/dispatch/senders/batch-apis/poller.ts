@@ -246,6 +246,8 @@ export class Poller {
     const alarm = new Alarm(clock, () => ended.abort())
     alarm.set(deadlineOf(row, batch))
     const cancelled = this.#cancel(row, row.remote_id, api, signal)
+    // The promise is awaited below, or not where the look fails for a reason of its own.
+    cancelled.catch(() => {})
     let seen: SeenBatch | BatchApiError | null
     try {
       seen = await api.read(row.remote_id, signal).catch(failureOf)
