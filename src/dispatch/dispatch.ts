@@ -14,7 +14,7 @@ import { EarlierAnswers } from '../results/earlier-answers.ts'
 import { type Recorded, Recorder, type RunEnd } from '../results/recorder.ts'
 import type { Observer, Upstream } from '../servers/upstream.ts'
 import { moveBatch, readBatchStatuses } from '../store/batches.ts'
-import { parkChunk, releaseChunk, wakeOverLimit } from '../store/chunks.ts'
+import { parkChunk, releaseChunk, wakeIfCancelled, wakeOverLimit } from '../store/chunks.ts'
 import { overLimitUntil } from '../store/limits.ts'
 import { pausedUntil } from '../store/pauses.ts'
 import { wakeIfEnded } from '../store/remote-batches.ts'
@@ -392,6 +392,7 @@ export class Dispatch {
       const model = run.count(REMOTE) > 0 ? null : run.onlyModel
       const parked = await parkChunk(tx, lease, until - clock.now(), wait, model, storedTries(run))
       if (run.count(REMOTE) > 0) await wakeIfEnded(tx, claim)
+      await wakeIfCancelled(tx, claim)
       return parked
     })
   }

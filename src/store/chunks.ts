@@ -233,6 +233,16 @@ export function wake(tx: Writer, match: ParkedBy = {}) {
   return updateRows(tx, 'chunks', { ...match, state: 'parked' }).set({ state: 'ready', parked_reason: null })
 }
 
+/** Makes a chunk that was just parked ready if lines of it were cancelled since `claim`. */
+export async function wakeIfCancelled(
+  tx: Writer,
+  { batch_id, idx, cancelled_lines }: Pick<ChunkRow, 'batch_id' | 'idx' | 'cancelled_lines'>,
+): Promise<void> {
+  await wake(tx, { batch_id, idx })
+    .where('cancelled_lines', 'is distinct from', cancelled_lines ?? null)
+    .execute()
+}
+
 /** The chunk that holds a line (its physical number in the input file, from 1). */
 export async function readChunkOfLine(
   db: Reader,

@@ -7,10 +7,10 @@ import { reconcile } from '../admin/reconcile.ts'
 import { listLines } from '../audit/list-lines.ts'
 import { newId } from '../domain/ids.ts'
 import { FREE } from '../domain/money.ts'
-import { cancelBatch } from '../lifecycle/batch.ts'
+import { cancelBatch, cancelLine } from '../lifecycle/batch.ts'
 import { LiveServer } from '../servers/live/live-server.ts'
 import { moveBatch } from '../store/batches.ts'
-import { releaseChunk } from '../store/chunks.ts'
+import { releaseChunk, wake } from '../store/chunks.ts'
 import { amountsByKey } from '../store/ledger.ts'
 import { pauseBatch, pauseModel, resumeBatch, resumeModel } from '../store/pauses.ts'
 import { changeRemoteBatch, intendRemoteBatch } from '../store/remote-batches.ts'
@@ -313,6 +313,27 @@ test('a worker sends no line of a batch that is paused while its chunk is being 
   await world.until(() => world.isPaused, 10)
   await clock.advance(5_000)
   assert.deepEqual(world.server.sent, [])
+})
+
+test('a line that is cancelled while its chunk is being parked for a pause ends at once', async () => {
+  await using world = await workerWorld({ chunks: 1, lines: 2 })
+  const { store, project_id, clock } = world
+  const { id } = await world.batch()
+  // The chunk was claimed before the model was paused.
+  await store.write(async (tx) => {
+    await pauseModel(tx, { project_id, model: 'm', paused_at: clock.now() })
+    await wake(tx).execute()
+  })
+  let isClaimed = false
+  world.afterWrite = async () => {
+    if (isClaimed || (await world.chunks())[0]?.state !== 'leased') return
+    isClaimed = true
+    await store.write((tx) => cancelLine(tx, id, 1))
+  }
+  await world.worker.start()
+  await clock.advance(10_000)
+  const [chunk] = await world.chunks()
+  assert.deepEqual([chunk?.failed, chunk?.state, world.server.sent], [1, 'parked', []])
 })
 
 test('what a batch API has answered is settled though all other lines wait for the limit that it fills', async () => {

@@ -406,7 +406,7 @@ test('a background response is a single request to its endpoint, in the form of 
   }
 })
 
-test('a response that was cut off stays incomplete when its result is gone', async () => {
+test('the record of a response that was cut off says so, also when its result is gone', async () => {
   const answer = { object: 'response', status: 'incomplete', output: [{ type: 'message' }] }
   await using upstream = await testUpstream(({ response }) => send(response, 200, JSON.stringify(answer)))
   const yaml = configFor(upstream.base_url, 'requests: {gather: {lines: 1}}')
@@ -416,11 +416,11 @@ test('a response that was cut off stays incomplete when its result is gone', asy
   const order = { model: 'm', input: 'a', background: true }
   const { id } = await service.json<{ id: string }>('POST', '/v1/responses', order)
   const { batch_id } = await waited(service, id.replace('resp_', 'req_'))
-  const read = () => service.json<{ status: string; output: object[] }>('GET', `/v1/responses/${id}`)
-  assert.partialDeepStrictEqual(await read(), answer)
+  assert.partialDeepStrictEqual(await service.json<object>('GET', `/v1/responses/${id}`), answer)
   const { output_file_id } = await service.ended(batch_id)
   await service.json('DELETE', `/v1/files/${output_file_id}`)
-  assert.partialDeepStrictEqual(await read(), { status: 'incomplete', output: [] })
+  const record = await service.json<object>('GET', `/v1/requests/${id.replace('resp_', 'req_')}`)
+  assert.partialDeepStrictEqual(record, { status: 'completed', incomplete: true, response: null })
 })
 
 test('a byte order mark before the body of a call is no part of it', async () => {
