@@ -4,6 +4,7 @@ import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { endingOf } from '../domain/batch.ts'
 import { unixSeconds } from '../domain/clock.ts'
+import { timeOfId } from '../domain/ids.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
 import { findLine, inputLines, type ReadPorts } from '../results/finished-lines.ts'
@@ -143,9 +144,19 @@ export async function readPendingRecord(
   const { id, custom_id, model, entity, conversation } = pendingSummary(batch, { line, bytes })
   return {
     ...{ id, batch_id: batch.id, custom_id, line, model, entity, conversation, tags, ...PENDING_LINE },
-    created: unixSeconds(batch.created),
+    created: acceptedAt(batch, custom_id),
     status: chunk.state === 'leased' ? 'in_progress' : 'queued',
   }
+}
+
+/**
+ * The time (Unix s) at which a line was accepted: that of its batch; for a single request the time of its call, where the
+ * custom_id is the ID of that.
+ */
+export function acceptedAt(batch: BatchRow, custom_id: string): number {
+  const called = batch.is_gathered === 0 ? null : timeOfId('request', custom_id)
+  const isOfBatch = called !== null && called > batch.created && called < batch.expires_at
+  return unixSeconds(isOfBatch ? called : batch.created)
 }
 
 /** The fields that the records of all unfinished lines share. */

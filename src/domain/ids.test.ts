@@ -10,6 +10,7 @@ import {
   lineRequestId,
   newId,
   parseLineRequestId,
+  timeOfId,
 } from './ids.ts'
 
 const NOW = 1_800_000_000_000
@@ -29,7 +30,7 @@ describe('IDs', () => {
       fc.property(fc.integer({ min: 1, max: 1e9 }), (later) => {
         now += later
         const id = newId('file', now)
-        assert.equal(millisecondsOf(id), now)
+        assert.equal(timeOfId('file', id), now)
         assert.ok(id > last)
         last = id
       }),
@@ -114,9 +115,3 @@ describe('request IDs of lines', () => {
     )
   })
 })
-
-/** The first ten characters after the prefix, read as a number. */
-function millisecondsOf(id: string): number {
-  const digits = '0123456789abcdefghjkmnpqrstvwxyz'
-  return [...id.slice(id.indexOf('_') + 1).slice(0, 10)].reduce((sum, d) => sum * 32 + digits.indexOf(d), 0)
-}

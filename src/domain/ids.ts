@@ -44,6 +44,13 @@ export function firstIdAt(kind: IdKind, ms: number): string {
   return ID_PREFIXES[kind] + encodeTime(Math.max(0, ms), 10).toLowerCase()
 }
 
+/** The time (Unix ms) at which an ID of this kind was made; null where `text` is none. */
+export function timeOfId(kind: IdKind, text: string): number | null {
+  if (!isId(kind, text)) return null
+  const digits = text.slice(ID_PREFIXES[kind].length, -(ULID_LENGTH - 10))
+  return [...digits].reduce((ms, digit) => ms * 32 + BASE32.indexOf(digit), 0)
+}
+
 /** Whether `text` has the form of an ID of this kind; says nothing about existence. */
 export function isId(kind: IdKind, text: string): boolean {
   const prefix = ID_PREFIXES[kind]

@@ -446,3 +446,32 @@ test('a byte order mark before the body of a call is no part of it', async () =>
     assert.ok(answer.ok, `${path}: ${await answer.text()}`)
   }
 })
+
+test('a response was created when it was asked for, not when its batch began to gather', async () => {
+  await using upstream = await testUpstream()
+  const yaml = configFor(upstream.base_url).replace('- id: m', '- id: m\n    endpoints: [/v1/responses]')
+  await using service = await TestService.start(yaml, { worker: false })
+  const order = { model: 'm', input: 'a', background: true }
+  type Shown = { id: string; created_at: number }
+  const first = await service.json<Shown>('POST', '/v1/responses', order)
+  // As if the batch gathered for half a minute by now.
+  await service.stores.store.write((tx) =>
+    tx
+      .updateTable('batches')
+      .set(({ eb }) => ({ created: eb('created', '-', 30_000) }))
+      .execute(),
+  )
+  const called = Math.floor(Date.now() / 1000)
+  const second = await service.json<Shown>('POST', '/v1/responses', order)
+  const read = await service.json<Shown>('GET', `/v1/responses/${second.id}`)
+  assert.ok(read.created_at >= called, `${read.created_at} is before ${called}`)
+  const { batch_id, created } = await service.json<{ batch_id: string; created: number }>(
+    'GET',
+    `/v1/requests/${second.id.replace('resp_', 'req_')}`,
+  )
+  assert.deepEqual([second.created_at, created], [read.created_at, read.created_at])
+  assert.equal(
+    batch_id,
+    (await service.json<WireRequest>('GET', `/v1/requests/${first.id.replace('resp_', 'req_')}`)).batch_id,
+  )
+})

@@ -2,7 +2,7 @@
 // /v1/responses for clients of OpenAI's Responses API, whose background responses are such requests.
 import { hash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { PENDING_LINE, readInput, responseStatus } from '../../audit/read-line.ts'
+import { acceptedAt, PENDING_LINE, readInput, responseStatus } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { defaultWindow, durationMs } from '../../domain/days.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
@@ -100,7 +100,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
   ) {
     const record = await readLine(caller, id)
     if (record.status === 'completed' && record.response === null) throw contentGone(batch)
-    return shownResponse({ ...record, created: unixSeconds(batch.created) }, metadata)
+    return shownResponse({ ...record, created: acceptedAt(batch, record.custom_id) }, metadata)
   }
 
   async function accept(request: FastifyRequest, caller: Caller, reply: FastifyReply, order: Order) {
@@ -129,7 +129,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
         text = JSON.stringify(
           show({
             ...{ id: lineRequestId(batch.id, line), batch_id: batch.id, custom_id, line },
-            ...{ model: checked.model, entity: checked.entity, created: unixSeconds(batch.created) },
+            ...{ model: checked.model, entity: checked.entity, created: acceptedAt(batch, custom_id) },
             ...{ conversation: own.conversation ?? null, tags: own.tags ?? null, ...PENDING_LINE },
             ...{ status: 'queued', waiting_reason: null, expires_at: unixSeconds(batch.expires_at) },
             ...(webhook && { webhook: showWebhook({ ...webhook.row, batch_id: batch.id }) }),
