@@ -290,8 +290,7 @@ export class Dispatch {
       if (reason && run.stopped === null) this.#stop(run, reason)
       if (status && status.line_cancels !== run.lineCancels) await this.#cancelLines(run, status.line_cancels)
     }
-    for (const run of await this.#pauses.refresh(runs, rows))
-      this.lines.placeAll(run, 'what is paused has changed')
+    for (const run of this.#pauses.refresh(runs, rows)) this.lines.placeAll(run, 'what is paused has changed')
     for (const run of runs) this.#parkIfWaiting(run)
     this.#recheckLimits(new Map(rows.map((row) => [row.project_id, row.limit_version])))
   }

@@ -287,15 +287,19 @@ export interface BatchStatusRow
   > {
   /** The version of the project's limits; 0 for a project that never had a limit. */
   limit_version: number
+  /** A model that the project has paused; null: none. */
+  paused_model: string | null
 }
 
+/** The states of batches: of each a row, or several, one for each paused model of its project. */
 export async function readBatchStatuses(db: Reader, ids: readonly string[]): Promise<BatchStatusRow[]> {
   if (ids.length === 0) return []
   return await db
     .selectFrom('batches')
     .leftJoin('limit_versions', 'limit_versions.project_id', 'batches.project_id')
-    .select(['batches.id', 'batches.project_id', 'status', 'input_deleted_at', 'paused_at', 'line_cancels'])
-    .select(['created', 'expires_at'])
+    .leftJoin('paused_models', 'paused_models.project_id', 'batches.project_id')
+    .select(['batches.id', 'batches.project_id', 'status', 'input_deleted_at', 'batches.paused_at'])
+    .select(['line_cancels', 'created', 'expires_at', 'paused_models.model as paused_model'])
     .select((eb) => eb.fn.coalesce('version', eb.val(0)).as('limit_version'))
     .where('batches.id', 'in', ids)
     .execute()

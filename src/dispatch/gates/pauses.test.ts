@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
+import { StatementSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { lineWorld } from '../../../test/support/line-world.ts'
 import { readBatchStatuses } from '../../store/batches.ts'
-import { pauseBatch } from '../../store/pauses.ts'
+import { pauseBatch, pauseModel, resumeModel } from '../../store/pauses.ts'
 import type { Run } from '../run.ts'
 import { Pauses } from './pauses.ts'
 
@@ -15,7 +16,7 @@ test('a pause that is seen while a chunk is opened holds for the open chunks of 
   const placed: Run[] = []
   const refresh = async (open: Run[]): Promise<void> => {
     const rows = await readBatchStatuses(store.read, [id])
-    placed.push(...(await pauses.refresh(open, rows)))
+    placed.push(...pauses.refresh(open, rows))
   }
   await pauses.loadFor(second)
   await refresh([first])
@@ -35,6 +36,24 @@ test('what was read of a batch whose chunk is about to be opened is kept until i
   const pauses = new Pauses(store)
   await store.write((tx) => pauseBatch(tx, run.batch.id, clock.now()))
   await pauses.loadFor(run)
-  await pauses.refresh([], [])
+  pauses.refresh([], [])
   assert.ok(pauses.covers(run, 'm'))
+})
+
+test('one statement reads what is paused of the batch of a chunk, also several models of its project', async (t) => {
+  await using world = await lineWorld({ lines: 1 })
+  const { store, clock, run } = world
+  const pauses = new Pauses(store)
+  const { project_id } = run.batch
+  const covered = (): boolean[] => ['m', 'other', 'third'].map((model) => pauses.covers(run, model))
+  for (const model of ['m', 'other'])
+    await store.write((tx) => pauseModel(tx, { project_id, model, paused_at: clock.now() }))
+  await store.write((tx) => pauseModel(tx, { project_id: 'another', model: 'third', paused_at: clock.now() }))
+  const { mock } = t.mock.method(StatementSync.prototype, 'all')
+  await pauses.loadFor(run)
+  assert.equal(mock.callCount(), 1)
+  assert.deepEqual([covered(), run.isPaused], [[true, true, false], false])
+  await store.write((tx) => resumeModel(tx, project_id, 'm'))
+  assert.deepEqual(pauses.refresh([run], await readBatchStatuses(store.read, [run.batch.id])), [run])
+  assert.deepEqual(covered(), [false, true, false])
 })

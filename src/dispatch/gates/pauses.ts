@@ -1,15 +1,17 @@
 // Applies pauses of batches and models to the runs of a worker: paused lines are not sent, lines in flight may finish,
 // and a run with only paused lines left is parked until it is resumed.
 import { type BatchStatusRow, readBatchStatuses } from '../../store/batches.ts'
-import { listPausedModels } from '../../store/pauses.ts'
 import type { Store } from '../../store/store.ts'
 import { PAUSED } from '../line-state.ts'
 import type { Run } from '../run.ts'
 
+const NONE: ReadonlySet<string> = new Set()
+
 export class Pauses {
   readonly state = PAUSED
   readonly #store: Pick<Store, 'read'>
-  #models: ReadonlySet<string> = new Set()
+  /** The paused models of the projects whose batches were read. */
+  readonly #models = new Map<string, ReadonlySet<string>>()
   /** Whether the paused models have changed since they were last applied to the runs. */
   #isStale = false
 
@@ -22,29 +24,31 @@ export class Pauses {
   }
 
   covers({ batch, isPaused }: Run, model: string): boolean {
-    return isPaused || (this.#models.size > 0 && this.#models.has(nameOf(batch.project_id, model)))
+    return isPaused || this.#models.get(batch.project_id)?.has(model) === true
   }
 
   /** Reads whether a run is paused, and which models are, before it is opened. */
   async loadFor(run: Run): Promise<void> {
-    const [statuses] = await Promise.all([readBatchStatuses(this.#store.read, [run.batch.id]), this.#load()])
-    for (const { paused_at } of statuses) run.isPaused = paused_at !== null
+    const rows = await readBatchStatuses(this.#store.read, [run.batch.id])
+    this.#keepModels(rows)
+    for (const { paused_at } of rows) run.isPaused = paused_at !== null
   }
 
-  /** Reads the paused models; true if they have changed. */
-  async #load(): Promise<boolean> {
-    const paused = await listPausedModels(this.#store.read)
-    const models = new Set(paused.map(({ project_id, model }) => nameOf(project_id, model)))
-    const isSame = models.size === this.#models.size && [...models].every((one) => this.#models.has(one))
-    this.#models = models
-    this.#isStale ||= !isSame
-    return this.#isStale
+  #keepModels(rows: readonly BatchStatusRow[]): void {
+    for (const [project_id, own] of Map.groupBy(rows, (row) => row.project_id)) {
+      const models = new Set(own.flatMap(({ paused_model }) => paused_model ?? []))
+      const known = this.#models.get(project_id) ?? NONE
+      this.#isStale ||= models.size !== known.size || [...models].some((one) => !known.has(one))
+      if (models.size > 0) this.#models.set(project_id, models)
+      else this.#models.delete(project_id)
+    }
   }
 
-  /** Applies the statuses of the runs' batches; returns the runs with a change for their lines. */
-  async refresh(runs: readonly Run[], batches: readonly BatchStatusRow[]): Promise<Run[]> {
-    const isChanged = await this.#load()
-    if (isChanged) this.#isStale = false
+  /** Applies what was read of the batches of the runs; returns the runs for whose lines something has changed. */
+  refresh(runs: readonly Run[], batches: readonly BatchStatusRow[]): Run[] {
+    this.#keepModels(batches)
+    const isChanged = this.#isStale
+    this.#isStale = false
     const paused = new Map(batches.map(({ id, paused_at }) => [id, paused_at !== null]))
     return runs.filter((run) => {
       const wasPaused = run.isPaused
@@ -52,8 +56,4 @@ export class Pauses {
       return isChanged || run.isPaused !== wasPaused
     })
   }
-}
-
-function nameOf(project_id: string, model: string): string {
-  return `${project_id} ${model}`
 }
