@@ -4,11 +4,11 @@ import { test } from 'node:test'
 import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
 import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
 import { newId } from '../domain/ids.ts'
-import { QUOTAS_DEFAULT } from '../domain/plan.ts'
+import { QUOTA_NAMES, QUOTAS_DEFAULT } from '../domain/plan.ts'
 import { newLimitRow } from '../http/routes/limits.ts'
 import { amountsByEntity, insertProjectedSpend } from '../store/ledger.ts'
 import { insertLimit } from '../store/limits.ts'
-import { ensureProject } from '../store/projects.ts'
+import { ensureProject, isStored, readUse } from '../store/projects.ts'
 import { checkQuotas } from './check-quota.ts'
 
 const NOW = 1_700_000_000_000
@@ -31,6 +31,9 @@ test('a quota holds however many add at the same moment', { skip: withoutPostgre
   const refused = added.flatMap((one) => (one.status === 'rejected' ? [String(one.reason.code)] : []))
   assert.equal(added.length - refused.length, 5)
   assert.deepEqual([...new Set(refused)], ['quota_exceeded'])
+  const use = await readUse(store.read, project_id, QUOTA_NAMES.filter(isStored))
+  const none = { stored_bytes: 0, open_batches: 0, queued_lines: 0, webhooks: 0, keys: 0 }
+  assert.deepEqual(use, { ...none, limits: 5 })
 
   const rows = Array.from({ length: 1200 }, (_, i) => ({
     batch_id: 'batch_1',

@@ -5,8 +5,9 @@
 import { ApiError } from '../domain/errors.ts'
 import { quotaExceeded } from '../domain/plan.ts'
 import { SharedSlots } from '../domain/project-queue.ts'
+import { readUse } from '../store/projects.ts'
 import type { Store } from '../store/store.ts'
-import { type QuotaHolder, readUse } from './check-quota.ts'
+import type { QuotaHolder } from './check-quota.ts'
 
 const MIB = 1024 * 1024
 /** Bytes of memory that each call counts for at least. */

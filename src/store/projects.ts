@@ -1,11 +1,13 @@
 // Projects own everything; a project has the plan.
-import { sql } from 'kysely'
+import { type Expression, type SelectQueryBuilder, sql } from 'kysely'
 import { IDENTITY_ID, isIdentity, NO_SECRET, revocationId } from '../domain/api-key.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
+import { recordOf } from '../domain/json-record.ts'
 import { atMost } from '../domain/money.ts'
+import type { QuotaName } from '../domain/plan.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import { deleteRows, exactSum, insertOnce, insertRow, putRows, selectRows, updateRows } from './rows.ts'
-import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow } from './schema.ts'
+import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow, Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 import { pendingUploads } from './uploads.ts'
 
@@ -41,28 +43,54 @@ export async function lockProject(tx: Writer, project_id: string): Promise<void>
   await selectRows(tx, 'projects', { id: project_id }).select('id').forNoKeyUpdate().execute()
 }
 
-/** The bytes of files that their users can see, and of pending uploads. */
-export async function sumStoredBytes(db: Reader, project_id: string): Promise<number> {
-  const { files, pending } = await selectRows(db, 'files', { project_id, deleted_at: null })
-    .select([
-      exactSum('bytes').as('files'),
-      pendingUploads(db, project_id).select(exactSum('stored').as('sum')).as('pending'),
-    ])
-    .executeTakeFirstOrThrow()
-  return atMost(files + Number(pending))
+type CountUse = (db: Reader, project_id: string) => Expression<unknown>
+
+/** Queries that count the use of the quotas that are counted in the database. */
+const USES = {
+  /** The bytes of files that their users can see, and of pending uploads. */
+  stored_bytes: (db, project_id) => {
+    const pending = pendingUploads(db, project_id).select(exactSum('stored').as('sum'))
+    const files = selectRows(db, 'files', { project_id, deleted_at: null })
+    return files.select(sql<number>`${exactSum('bytes')} + ${pending}`.as('sum'))
+  },
+  open_batches: (db, project_id) => count(unfinished(db, project_id)),
+  queued_lines: (db, project_id) =>
+    unfinished(db, project_id).select(
+      sql<number>`CAST(coalesce(sum(total - completed - failed), 0) AS bigint)`.as('sum'),
+    ),
+  limits: (db, project_id) => count(selectRows(db, 'limits', { project_id })),
+  /** Webhooks of batches do not count. */
+  webhooks: (db, project_id) => count(selectRows(db, 'webhooks', { project_id, batch_id: null })),
+  /** Keys that are not revoked, without persons and subjects of tokens. */
+  keys: (db, project_id) =>
+    count(selectRows(db, 'api_keys', { project_id, revoked_at: null }).where('id', '<', IDENTITY_ID)),
+} satisfies Partial<Record<QuotaName, CountUse>>
+
+export type StoredQuota = keyof typeof USES
+
+export function isStored(name: QuotaName): name is StoredQuota {
+  return name in USES
 }
 
-/** Unfinished batches, and their unfinished lines. */
-export async function sumOpenBatches(
+/** The use of these quotas, by one statement. */
+export async function readUse(
   db: Reader,
   project_id: string,
-): Promise<{ batches: number; lines: number }> {
-  return await selectRows(db, 'batches', { project_id, status: OPEN_STATUSES })
-    .select((eb) => [
-      eb.fn.countAll<number>().as('batches'),
-      sql<number>`CAST(coalesce(sum(total - completed - failed), 0) AS bigint)`.as('lines'),
-    ])
+  names: readonly StoredQuota[],
+): Promise<Partial<Record<StoredQuota, number>>> {
+  if (names.length === 0) return {}
+  const row = await db
+    .selectNoFrom(names.map((name) => sql<number>`${USES[name](db, project_id)}`.as(name)))
     .executeTakeFirstOrThrow()
+  return recordOf(names, (name) => atMost(Number(row[name])))
+}
+
+function unfinished(db: Reader, project_id: string) {
+  return selectRows(db, 'batches', { project_id, status: OPEN_STATUSES })
+}
+
+function count<T extends keyof Schema>(rows: SelectQueryBuilder<Schema, T, object>): Expression<unknown> {
+  return rows.select(sql<number>`count(*)`.as('count'))
 }
 
 // API keys. The secret itself is never stored, only its SHA-256.
@@ -98,15 +126,6 @@ export interface KeyUse {
 
 export async function recordKeyUses(tx: Writer, uses: readonly KeyUse[]): Promise<void> {
   for (const { id, at } of uses) await updateRows(tx, 'api_keys', { id }).set({ last_used_at: at }).execute()
-}
-
-/** The number of a project's keys that are not revoked, without persons and subjects of tokens. */
-export async function countKeys(db: Reader, project_id: string): Promise<number> {
-  const { count } = await selectRows(db, 'api_keys', { project_id, revoked_at: null })
-    .select((eb) => eb.fn.countAll<number>().as('count'))
-    .where('id', '<', IDENTITY_ID)
-    .executeTakeFirstOrThrow()
-  return Number(count)
 }
 
 /** Inserts the identity, and the project if none has its name, or sets the identity's scopes. */

@@ -5,11 +5,14 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { StatementSync } from 'node:sqlite'
 import { describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { type EmptyDatabase, storeConformance } from '../../../test/conformance/store.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
+import { QUOTA_NAMES } from '../../domain/plan.ts'
 import { MIGRATIONS, migrate } from '../migrate.ts'
+import { isStored, readUse } from '../projects.ts'
 import { insertRow } from '../rows.ts'
 import { Column, INDEXES, TABLES } from '../schema.ts'
 import { DatabaseFull, SchemaMismatch, type Store } from '../store.ts'
@@ -36,6 +39,17 @@ describe('SQLite', () => {
     assert.deepEqual(await Promise.all(exits), [0, 0, 0])
     const rows = await database.open().read.selectFrom('workers').select('id').execute()
     assert.equal(rows.length, 30)
+  })
+
+  it('counts the use of all quotas by one statement', async (t) => {
+    await using database = await emptySqlite()
+    const store = database.open()
+    await store.migrate()
+    const { mock } = t.mock.method(StatementSync.prototype, 'all')
+    const use = await readUse(store.read, 'proj_a', QUOTA_NAMES.filter(isStored))
+    assert.equal(mock.callCount(), 1)
+    const none = { stored_bytes: 0, open_batches: 0, queued_lines: 0, limits: 0, webhooks: 0, keys: 0 }
+    assert.deepEqual(use, none)
   })
 
   it('a database of every released version is brought to the schema of a new one', async () => {
