@@ -2,7 +2,7 @@
 
 import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { link, unlink, writeFile } from 'node:fs/promises'
+import { link, rm, writeFile } from 'node:fs/promises'
 import { createKey } from '../admin/create-key.ts'
 import { makeFolder } from '../blobs/folders.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/shell.ts'
@@ -125,9 +125,12 @@ async function createFirstKey(config: Config, store: OpenStore, compat: CompatMo
   makeFolder(config.data_dir)
   // The first of several processes that link the file wins, and no reader sees a partly written key.
   const temporary = `${path}.${randomUUID()}`
-  await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true })
-  await link(temporary, path).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EEXIST') throw error
-  })
-  await unlink(temporary)
+  try {
+    await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true })
+    await link(temporary, path).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EEXIST') throw error
+    })
+  } finally {
+    await rm(temporary, { force: true })
+  }
 }

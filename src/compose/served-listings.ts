@@ -1,7 +1,7 @@
 // Asks the servers of the configured models which models they serve: at the start and from time to time, because
 // servers are restarted with other context windows and load adapters while they run. The answers are stored in the data
 // folder, so that a restarted service knows the adapters of servers that are down.
-import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import {
   LISTED_MAX,
@@ -87,13 +87,14 @@ export class ServedListings {
   }
 
   #write(): void {
+    const next = `${this.#file}.${process.pid}`
     try {
       makeFolder(dirname(this.#file))
-      const next = `${this.#file}.${process.pid}`
       writeFileSync(next, JSON.stringify([...this.#listings]))
       renameSync(next, this.#file)
     } catch {
       // The next start asks for the list again.
+      rmSync(next, { force: true })
     }
   }
 }

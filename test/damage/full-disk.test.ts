@@ -1,6 +1,6 @@
 // A disk that is full, then has room again: real processes on a small file system of their own.
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -8,8 +8,13 @@ import { test } from 'node:test'
 import { DiskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
 import { writeWhole } from '../../src/cli/output-file.ts'
 import { failureText } from '../../src/cli/terminal/failure.ts'
+import { ensureFirstKeys } from '../../src/compose/keys.ts'
+import { ServedListings } from '../../src/compose/served-listings.ts'
+import { openDatabase } from '../../src/compose/stores.ts'
+import { loadConfig } from '../../src/config/load.ts'
 import { copySqlite } from '../../src/store/sqlite/database.ts'
 import { SmallDisk, withoutDisk } from '../fakes/small-disk.ts'
+import { testUpstream } from '../fakes/upstream.ts'
 import { CrashTest } from '../support/crash-processes.ts'
 import { until } from '../support/offpeak-process.ts'
 
@@ -65,4 +70,25 @@ test('a command that finds no room for its files names the file and says what to
     await told(new DiskBlobs(join(small, 'blobs')).put('a', [Buffer.from('text')])),
     /^offpeak: blob store failed .* no space left on device.*; free space there$/,
   )
+})
+
+test('a first start that finds no room leaves neither its key nor other temporary files behind', {
+  skip: withoutDisk,
+}, async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-full-'))
+  t.after(() => rm(folder, { recursive: true }))
+  const data = join(folder, 'data')
+  await using upstream = await testUpstream()
+  upstream.models = [{ id: 'm' }]
+  const models = `[{id: m, upstreams: [{type: openai, base_url: "${upstream.base_url}"}]}]`
+  const env = { OFFPEAK_DATABASE: `sqlite:${join(folder, 'offpeak.db')}`, OFFPEAK_MODELS: models }
+  const config = loadConfig({ env, overrides: { data } })
+  using disk = new SmallDisk(data)
+  disk.fill()
+  const before = await readdir(data)
+  const store = await openDatabase(config)
+  await assert.rejects(ensureFirstKeys(config, store), /no space left/)
+  await new ServedListings(data, store.clock).ask(config)
+  await store.close()
+  assert.deepEqual(await readdir(data), before)
 })
