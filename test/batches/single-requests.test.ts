@@ -385,6 +385,8 @@ test('a background response is a single request to its endpoint, in the form of 
   const { responses } = new OpenAI({ apiKey: service.key, baseURL: `${service.url}/v1` })
   const { data: items } = await responses.inputItems.list(queued.id)
   assert.partialDeepStrictEqual(items, [{ role: 'user', content: [{ type: 'input_text', text: 'a' }] }])
+  const { id } = await responses.create({ model: 'm', background: true, prompt: { id: 'pmpt_1' } })
+  assert.deepEqual((await responses.inputItems.list(id)).data, [], 'a request needs no input of its own')
   await responses.delete(queued.id)
   for (const gone of [
     responses.retrieve(queued.id),

@@ -91,7 +91,7 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     if (chunk && isResponseDeleted(chunk, line)) throw new ApiError('request_not_found')
     const input = await readInput({ db: store.read, sealed, now: clock.now() }, batch, line)
     const { body, metadata } = input ? JSON.parse(input.toString()) : {}
-    return { id, batch, input: body?.input, metadata }
+    return { id, batch, body, metadata }
   }
 
   async function readResponse(
@@ -232,9 +232,10 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     query: PageQuery,
     async handler(request, caller) {
       const { response_id } = request.params
-      const { input, batch } = await lineOfResponse(caller, response_id)
-      if (input === undefined) throw contentGone(batch)
-      const items = inputItems(response_id, input)
+      const { body, batch } = await lineOfResponse(caller, response_id)
+      if (body === undefined) throw contentGone(batch)
+      // A response may have a prompt of the server, or continue a conversation, without an input of its own.
+      const items = inputItems(response_id, body.input ?? [])
       return await readPage(request.query, {
         find: async (id) => items.find((item) => item.id === id),
         async list({ limit, order, behind }) {
