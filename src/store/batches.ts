@@ -291,17 +291,20 @@ export interface BatchStatusRow
   paused_model: string | null
 }
 
-/** The states of batches: of each a row, or several, one for each paused model of its project. */
+/** The states of batches, each a row; of one batch of each project several, one for each paused model of the project. */
 export async function readBatchStatuses(db: Reader, ids: readonly string[]): Promise<BatchStatusRow[]> {
   if (ids.length === 0) return []
+  const batches = selectRows(db, 'batches', { id: ids })
+    .select(['id', 'project_id', 'status', 'input_deleted_at', 'paused_at', 'line_cancels', 'created'])
+    .select(['expires_at', sql<number>`row_number() OVER (PARTITION BY project_id)`.as('of_project')])
   return await db
-    .selectFrom('batches')
+    .selectFrom(batches.as('batches'))
     .leftJoin('limit_versions', 'limit_versions.project_id', 'batches.project_id')
-    .leftJoin('paused_models', 'paused_models.project_id', 'batches.project_id')
-    .select(['batches.id', 'batches.project_id', 'status', 'input_deleted_at', 'batches.paused_at'])
-    .select(['line_cancels', 'created', 'expires_at', 'paused_models.model as paused_model'])
-    .select((eb) => eb.fn.coalesce('version', eb.val(0)).as('limit_version'))
-    .where('batches.id', 'in', ids)
+    .leftJoin('paused_models', (join) =>
+      join.onRef('paused_models.project_id', '=', 'batches.project_id').on('of_project', '=', 1),
+    )
+    .selectAll('batches')
+    .select((eb) => [eb.fn.coalesce('version', eb.val(0)).as('limit_version'), 'model as paused_model'])
     .execute()
 }
 

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { lineWorld } from '../../../test/support/line-world.ts'
 import { readBatchStatuses } from '../../store/batches.ts'
 import { pauseBatch, pauseModel, resumeModel } from '../../store/pauses.ts'
+import { insertRow, readRow } from '../../store/rows.ts'
 import type { Run } from '../run.ts'
 import { Pauses } from './pauses.ts'
 
@@ -53,6 +54,11 @@ test('one statement reads what is paused of the batch of a chunk, also several m
   await pauses.loadFor(run)
   assert.equal(mock.callCount(), 1)
   assert.deepEqual([covered(), run.isPaused], [[true, true, false], false])
+  // Thousands of models would be read once for each of many open batches.
+  const twin = { ...(await readRow(store.read, 'batches', { id: run.batch.id }))!, id: `${run.batch.id}2` }
+  await store.write((tx) => insertRow(tx, 'batches', twin))
+  const rows = await readBatchStatuses(store.read, [run.batch.id, twin.id])
+  assert.equal(rows.length, 3, 'a row for each model, and one for the other batch')
   await store.write((tx) => resumeModel(tx, project_id, 'm'))
   assert.deepEqual(pauses.refresh([run], await readBatchStatuses(store.read, [run.batch.id])), [run])
   assert.deepEqual(covered(), [false, true, false])
