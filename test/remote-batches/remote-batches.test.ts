@@ -27,6 +27,7 @@ models:
     upstreams:
       - {type: ${type}, base_url: "${remote.base_url}", timeout: 500ms, price: {input_per_mtok: 0.05, output_per_mtok: 0.20}}
       - {type: openai, base_url: "${hosted.base_url}", tier: 1}
+retry: {outage_patience: 300ms}
 worker: {flush_interval: 20ms, lease: 2s}`,
     { endpoint: remote.endpoint },
   )

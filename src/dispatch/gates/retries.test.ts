@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { linesIn, lineWorld } from '../../../test/support/line-world.ts'
 import { queuedBatch } from '../../../test/support/queued-batch.ts'
+import type { BackendResult } from '../../backends/backend.ts'
 import { type Blame, type MissedResult, ModelServer } from '../../servers/upstream.ts'
 import { parkChunk, releaseChunk, storeLineTries, wakeParked } from '../../store/chunks.ts'
 import { requeueExpiredLeases } from '../../store/workers.ts'
@@ -12,9 +13,9 @@ const THROTTLED_MAX = 20
 const HOUR_MS = 3_600_000
 
 function throttling(): ModelServer {
-  const send = async () => ({ kind: 'throttled', status: 429, reason: '429: no room' }) as const
+  const full: BackendResult = { kind: 'throttled', status: 429, reason: '429: no room' }
   return new ModelServer({
-    backend: { name: 'full', send, close: async () => {} },
+    backend: { name: 'full', send: (_call, done) => queueMicrotask(() => done(full)), close: async () => {} },
     concurrency_max: 1,
     modelAlias: null,
   })

@@ -152,6 +152,8 @@ describe('SQLite', () => {
         while (!ended) {
           await store.write((tx) => openSession(tx, 1000, 1))
           if (++writes === 1) process.stdout.write('begun ')
+          // Nothing else lets the event loop go on while nobody else writes.
+          await new Promise((resolve) => setImmediate(resolve))
         }
       }))
       process.stdout.write(String(writes))
@@ -159,6 +161,7 @@ describe('SQLite', () => {
     const child = spawn(process.execPath, ['--input-type=module', '-e', busy], {
       stdio: ['pipe', 'pipe', 'inherit'],
     })
+    using _child = { [Symbol.dispose]: () => child.kill('SIGKILL') }
     let said = ''
     child.stdout.setEncoding('utf8').on('data', (text) => {
       said += text
