@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
+import { noTries } from '../../src/dispatch/gates/retries.ts'
 import { Run } from '../../src/dispatch/run.ts'
 import { deletePendingBlobs } from '../../src/maintenance/maintenance.ts'
 import { EarlierAnswers } from '../../src/results/earlier-answers.ts'
-import { readRow } from '../../src/store/rows.ts'
+import { readRow, updateRows } from '../../src/store/rows.ts'
 import { type Call, echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireLine } from '../service.ts'
 
@@ -230,6 +231,10 @@ test('a worker that was restarted finds the answers of identical lines in their 
   await releaseChunk(service, id, 0)
   await finished(service, id, 1000)
   await service.worker.stop()
+  // An attempt of a line before its chunk was parked.
+  const line_tries = JSON.stringify([[1001, { ...noTries(), failures: 1 }]])
+  const second = { batch_id: id, idx: 1 }
+  await service.stores.store.write((tx) => updateRows(tx, 'chunks', second).set({ line_tries }).execute())
   await service.restartWorker()
   await releaseChunk(service, id, 1)
   const batch = await service.ended(id)

@@ -75,8 +75,11 @@ export class Duplicates {
     }
     if (group) {
       const { leader } = group
-      if (leader.run === run && leader.position === position) return SEND
-      return follow(group, run, [position])
+      if (leader.run !== run || leader.position !== position) return follow(group, run, [position])
+      // It may lead since it was tried before its chunk was parked; the first line may have been answered meanwhile.
+      if (!isStored()) return SEND
+      group.search = new AbortController()
+      return { kind: 'search', signal: group.search.signal }
     }
     const answer = this.#answers.get(key)
     if (answer) {
@@ -86,7 +89,7 @@ export class Duplicates {
       }
       this.#forget(key)
     }
-    const search = run.triesOf(position) === undefined && isStored() ? new AbortController() : null
+    const search = isStored() ? new AbortController() : null
     this.#lead(key, run, position, search)
     return search ? { kind: 'search', signal: search.signal } : SEND
   }
