@@ -475,7 +475,7 @@ testEachType(
       { holds: true, end: { status: 'completed', share: 0.25 } },
       type,
     )
-    await using service = await TestService.start(config(remote, '', '5s'), { endpoint: remote.endpoint })
+    await using service = await TestService.start(config(remote, '', '3s'), { endpoint: remote.endpoint })
     const { id } = await start(service, remote)
     const batch = await service.ended(id)
     assert.deepEqual(
