@@ -138,12 +138,9 @@ export class Claimer {
   async #claimSome(): Promise<boolean> {
     const { store, clock, leases, onlyBatches } = this.#options
     if (onlyBatches?.size === 0) return false
-    if (await this.#claimEnded()) return true
-    // Once for all looks: a worker may have lanes of thousands of models.
-    const demand = this.#demand
-    if (await this.#claimAhead(demand)) return true
+    if ((await this.#claimEnded()) || (await this.#claimAhead())) return true
     let looked = false
-    for (const order of [...this.#wantedAtRisk(demand), ...this.#wanted(demand)]) {
+    for (const order of [...this.#wantedAtRisk(), ...this.#wanted()]) {
       const partial = isPartial(order)
       if (partial && clock.steady() < this.#othersAt && !leases.isReleaseDue) continue
       const expected =
@@ -158,7 +155,7 @@ export class Claimer {
       else this.#foundNothing = true
     }
     if (looked) this.#othersAt = clock.steady() + OTHERS_MS
-    return !this.#foundNothing && (await this.#claimForEntities(demand))
+    return !this.#foundNothing && (await this.#claimForEntities())
   }
 
   /** Claims chunks with lines at batch APIs, whatever else there is: most have results to be read. */
@@ -175,10 +172,10 @@ export class Claimer {
   }
 
   /** Claims chunks that are due before waiting lines of the same entity, however many of these there are. */
-  async #claimAhead({ blocked }: Demand): Promise<boolean> {
+  async #claimAhead(): Promise<boolean> {
     const { store, runs, lanes, dispatch, onlyBatches } = this.#options
     if (onlyBatches || !this.#looksAhead) return false
-    const noProjects = this.#paused
+    const [{ blocked }, noProjects] = [this.#demand, this.#paused]
     const wanted = overtakenWork(runs.values(), lanes).filter(
       ({ project_id, model }) =>
         !noProjects.includes(project_id) && (model === null || !blocked.includes(model)),
@@ -207,12 +204,12 @@ export class Claimer {
   }
 
   /** Claims one chunk of each waiting entity of the projects that have open chunks here. */
-  async #claimForEntities({ blocked }: Demand): Promise<boolean> {
+  async #claimForEntities(): Promise<boolean> {
     const { store, clock, runs, onlyBatches } = this.#options
     if (onlyBatches || clock.steady() < this.#entitiesAt) return false
     const { hasRoom, taken } = this.#slots
     if (!hasRoom) return false
-    const models = { exceptModels: [...blocked, ...taken] }
+    const models = { exceptModels: [...this.#demand.blocked, ...taken] }
     const byProject = Map.groupBy(runs.values(), (run) => run.claim.project_id)
     for (const [project_id, own] of byProject) {
       if (this.#paused.includes(project_id)) continue
@@ -255,8 +252,9 @@ export class Claimer {
   }
 
   /** Claims chunks of at-risk batches, also where other lines wait. */
-  #wantedAtRisk({ forAtRisk }: Demand): Wanted[] {
+  #wantedAtRisk(): Wanted[] {
     const { full, packed } = this.#slots
+    const { forAtRisk } = this.#demand
     const onlyModels = [...forAtRisk, null].filter((model) => !packed.includes(model))
     const onlyBatches = this.#atRisk
     if (full || forAtRisk.length === 0 || onlyModels.length === 0 || onlyBatches.length === 0) return []
@@ -267,8 +265,9 @@ export class Claimer {
   }
 
   /** The claims to try, in order; none when there is no room. */
-  #wanted({ wantsMore, low, enough, blocked }: Demand): Wanted[] {
+  #wanted(): Wanted[] {
     const { dispatch, onlyBatches } = this.#options
+    const { wantsMore, low, enough, blocked } = this.#demand
     const { hasRoom, full, taken, packed, holders } = this.#slots
     if (low.length > 0 && (!hasRoom || taken.length > 0)) dispatch.makeRoom()
     if (full) return []

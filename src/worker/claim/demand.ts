@@ -30,15 +30,14 @@ export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: num
   let concurrency = 0
   for (const [model, lane] of lanes) {
     const isBlocked = lane.blocked(now)
-    const places = lane.concurrency
-    if ((!isBlocked || lane.takesAtRisk(now)) && lane.waitingAtRisk < lowWaterMark(places))
+    if ((!isBlocked || lane.takesAtRisk(now)) && lane.waitingAtRisk < lowWaterMark(lane.concurrency))
       demand.forAtRisk.push(model)
     if (isBlocked) {
       demand.blocked.push(model)
       continue
     }
     waiting += lane.waiting
-    concurrency += places
+    concurrency += lane.concurrency
     if (lane.isLow) demand.low.push(model)
     else demand.enough.push(model)
   }
