@@ -54,10 +54,10 @@ function connect(
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = ${synchronous};
     PRAGMA wal_autocheckpoint = ${checkpoint_pages};
-    PRAGMA busy_timeout = ${busy_timeout_ms};
     PRAGMA cache_size = -16000;
     PRAGMA temp_store = MEMORY;
     PRAGMA secure_delete = FAST;
+    PRAGMA busy_timeout = ${busy_timeout_ms};
   `)
   db.function('offpeak_now', leaseNow)
   // SQLite's own `lower` knows only ASCII letters.
