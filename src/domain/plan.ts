@@ -1,5 +1,4 @@
 // A plan sets the completion windows, the retention of content and the quotas of its projects.
-
 import { durationMs } from './days.ts'
 import { ApiError } from './errors.ts'
 import type { Retention } from './retention.ts'
@@ -73,11 +72,11 @@ export const QUOTAS_DEFAULT: Quotas = {
 /** Quotas of running calls, which each API process counts by itself. */
 const OF_CALLS: readonly QuotaName[] = ['uploads', 'downloads', 'streams']
 
-/** The resource that each quota counts, and how to reduce its use. */
-const TEXTS: Record<QuotaName, { one: string; many?: string; advice: string }> = {
+/** The resource that each quota counts, what stands after its number and noun, and how to reduce its use. */
+const TEXTS: Record<QuotaName, { one: string; many?: string; where?: string; advice: string }> = {
   stored_bytes: {
-    one: 'byte in files, results included',
-    many: 'bytes in files, results included',
+    one: 'byte',
+    where: ' in files, results included',
     advice: 'Delete files that are no longer needed.',
   },
   open_batches: {
@@ -86,13 +85,13 @@ const TEXTS: Record<QuotaName, { one: string; many?: string; advice: string }> =
     advice: 'Wait until some have ended, or cancel some.',
   },
   queued_lines: {
-    one: 'unfinished line in batches',
-    many: 'unfinished lines in batches',
+    one: 'unfinished line',
+    where: ' in batches',
     advice: 'Wait until more lines have finished, or cancel a batch.',
   },
   queued_tokens: {
-    one: 'token of unfinished lines of one model',
-    many: 'tokens of unfinished lines of one model',
+    one: 'token',
+    where: ' of unfinished lines of one model',
     advice: 'Wait until more of its lines have ended, or cancel a batch.',
   },
   limits: {
@@ -102,17 +101,14 @@ const TEXTS: Record<QuotaName, { one: string; many?: string; advice: string }> =
   },
   webhooks: { one: 'webhook', advice: 'Delete a webhook first.' },
   entities_per_batch: {
-    one: 'different entity in one batch',
-    many: 'different entities in one batch',
+    one: 'different entity',
+    many: 'different entities',
+    where: ' in one batch',
     advice: 'Split the file by entity.',
   },
   uploads: { one: 'concurrent upload', advice: 'Wait until one of them has ended, then try again.' },
   downloads: { one: 'concurrent download', advice: 'Wait until one of them has ended, then try again.' },
-  streams: {
-    one: 'concurrent stream of live updates',
-    many: 'concurrent streams of live updates',
-    advice: 'End one of them first.',
-  },
+  streams: { one: 'concurrent stream', where: ' of live updates', advice: 'End one of them first.' },
   keys: { one: 'API key', advice: 'Revoke keys that are no longer needed.' },
 }
 
@@ -127,7 +123,7 @@ export function quotaExceeded(
   more: number,
   model?: string,
 ): ApiError {
-  const { one, many, advice } = TEXTS[name]
+  const { one, many, where = '', advice } = TEXTS[name]
   const of = model === undefined ? '' : ` of ${model}`
   // A call that alone exceeds the limit can never succeed.
   const neverFits = more > limit
@@ -139,7 +135,7 @@ export function quotaExceeded(
         : `it has ${used}${of}, and this call would add ${more}`
   const state = neverFits ? 'is too small for this call' : 'is used up'
   const next = neverFits && name !== 'entities_per_batch' ? SPLIT : advice
-  const message = `The quota \`${name}\` ${state}: a project on this plan may have ${counted(limit, one, many)}; ${use}. ${next}`
+  const message = `The quota \`${name}\` ${state}: a project on this plan may have ${counted(limit, one, many)}${where}; ${use}. ${next}`
   const details = neverFits ? { quota: name, never_fits: true as const } : { quota: name }
   return new ApiError('quota_exceeded', message, details, OF_CALLS.includes(name) ? 1 : undefined)
 }

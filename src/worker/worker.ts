@@ -71,19 +71,17 @@ export interface WorkerOptions extends Omit<DispatchOptions, 'learner' | 'turn' 
 
 /** An observer whose errors are logged, and stop no work. */
 function guarded(log: Log, observer: Observer): Observer {
-  const call = (name: PropertyKey, values: readonly unknown[]): void => {
-    try {
-      Reflect.get(observer, name)(...values)
-    } catch (error) {
-      log.error({ err: error }, 'a measurement failed')
+  const guard =
+    (measure: (...values: unknown[]) => void) =>
+    (...values: unknown[]): void => {
+      try {
+        measure(...values)
+      } catch (error) {
+        log.error({ err: error }, 'a measurement failed')
+      }
     }
-  }
-  return new Proxy(observer, {
-    get:
-      (_, name) =>
-      (...values: unknown[]) =>
-        call(name, values),
-  })
+  const guards = Object.entries(observer).map(([name, measure]) => [name, guard(measure)])
+  return Object.fromEntries(guards)
 }
 
 const UNOBSERVED: Observer = { attempted() {}, retried() {}, committed() {}, recorded() {} }

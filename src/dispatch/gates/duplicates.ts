@@ -73,15 +73,10 @@ export class Duplicates {
       this.#led.get(run)?.delete(position)
       for (const [follower, positions] of aside.followers) follow(group, follower, positions)
     }
-    if (group) {
-      const { leader } = group
-      if (leader.run !== run || leader.position !== position) return follow(group, run, [position])
-      // It may lead since it was tried before its chunk was parked; the first line may have been answered meanwhile.
-      if (!isStored()) return SEND
-      group.search = new AbortController()
-      return { kind: 'search', signal: group.search.signal }
-    }
-    const answer = this.#answers.get(key)
+    if (group && (group.leader.run !== run || group.leader.position !== position))
+      return follow(group, run, [position])
+    // A line that was tried before its chunk was parked leads already; the first line may have been answered meanwhile.
+    const answer = group ? undefined : this.#answers.get(key)
     if (answer) {
       if (!isOwn(run, position, answer)) {
         this.#remember(key, answer)
@@ -89,9 +84,10 @@ export class Duplicates {
       }
       this.#forget(key)
     }
-    const search = isStored() ? new AbortController() : null
-    this.#lead(key, run, position, search)
-    return search ? { kind: 'search', signal: search.signal } : SEND
+    group ??= this.#lead(key, run, position)
+    if (!isStored()) return SEND
+    group.search = new AbortController()
+    return { kind: 'search', signal: group.search.signal }
   }
 
   /** Makes identical lines of the chunk follow a line at a batch API, or one whose attempts count for all. */
@@ -100,7 +96,7 @@ export class Duplicates {
     if (key === null || this.#aside.get(run)?.has(key)) return
     const group = this.#groups.get(key)
     if (group?.leader.run === run) return
-    const own = this.#lead(key, run, position, null)
+    const own = this.#lead(key, run, position)
     if (!group) return
     this.#setAside(own)
     this.#groups.set(key, group)
@@ -113,8 +109,8 @@ export class Duplicates {
     this.#aside.set(leader.run, own.set(key, group))
   }
 
-  #lead(key: string, run: Run, position: number, search: AbortController | null): Group {
-    const group: Group = { key, leader: { run, position }, followers: new Map(), search }
+  #lead(key: string, run: Run, position: number): Group {
+    const group: Group = { key, leader: { run, position }, followers: new Map(), search: null }
     this.#groups.set(key, group)
     const led = this.#led.get(run) ?? new Map<number, Group>()
     this.#led.set(run, led.set(position, group))
