@@ -177,6 +177,19 @@ export async function post<T>(path: string, body?: unknown, options: CallOptions
   return (await response.json()) as T
 }
 
+/** The keys of calls whose answer has not come, by path and body. */
+const unanswered = new Map<string, string>()
+
+/** Creates what a person asked for, once: a call whose answer was lost is repeated under its key. */
+export async function createOnce<T>(path: string, body: unknown): Promise<T> {
+  const call = `${path} ${JSON.stringify(body)}`
+  const key = unanswered.get(call) ?? crypto.getRandomValues(new Uint32Array(4)).join('-')
+  unanswered.set(call, key)
+  const created = await post<T>(path, body, { headers: { 'idempotency-key': key } })
+  unanswered.delete(call)
+  return created
+}
+
 export async function remove(path: string): Promise<void> {
   await fetchApi('DELETE', path)
 }

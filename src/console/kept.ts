@@ -20,6 +20,32 @@ export function keep(name: string, value: string): void {
   }
 }
 
+/** The fields of a form as they were left in this tab. */
+export function keptDraft(name: string): Record<string, string> {
+  try {
+    return JSON.parse(sessionStorage.getItem(PREFIX + name) ?? '{}')
+  } catch {
+    return {}
+  }
+}
+
+export function keepDraft(name: string, fields: Readonly<Record<string, string>>): void {
+  try {
+    sessionStorage.setItem(PREFIX + name, JSON.stringify(fields))
+  } catch {
+    // A table may be larger than what a browser stores. The draft before it is not what the form has.
+    dropDraft(name)
+  }
+}
+
+export function dropDraft(name: string): void {
+  try {
+    sessionStorage.removeItem(PREFIX + name)
+  } catch {
+    // Nothing was kept.
+  }
+}
+
 /** The name of a list in the browser's storage: each key has its own lists. */
 const listName = (name: string): string => `${name}.${signedInKey()}`
 

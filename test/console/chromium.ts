@@ -33,6 +33,9 @@ export const withoutBrowser: string | false =
     ? 'no Chromium is installed: apt-get install chromium'
     : false
 
+/** A host that leads to this machine, and that browsers do not trust without TLS as they do `127.0.0.1`. */
+export const WITHOUT_TLS = 'offpeak.test'
+
 /** Less than a test may take, so that it says what it waited for. */
 const WAIT_MS = 60_000
 
@@ -45,7 +48,10 @@ export async function launchChromium(): Promise<Browser> {
   assert.ok(EXECUTABLE, 'Chromium has to be installed')
   return await chromium.launch({
     executablePath: EXECUTABLE,
-    args: ['--no-sandbox', '--disable-dev-shm-usage'],
+    args: [
+      ...['--no-sandbox', '--disable-dev-shm-usage'],
+      `--host-resolver-rules=MAP ${WITHOUT_TLS} 127.0.0.1`,
+    ],
   })
 }
 

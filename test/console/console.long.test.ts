@@ -25,10 +25,11 @@ import { folderOf, NGINX, startNginx } from '../fakes/programs.ts'
 import { type S3Server, TEST_BUCKET } from '../fakes/s3-server.ts'
 import { completion, echo, send, type TestUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
-import { Visitor, withoutBrowser } from './chromium.ts'
+import { Visitor, WITHOUT_TLS, withoutBrowser } from './chromium.ts'
 import { answer, type ConsoleWorld, consoleWorld, PAGES } from './console-world.ts'
 
 /** What runs in the page sees the page's. */
+declare const sessionStorage: { setItem: (name: string, text: string) => void }
 declare const document: {
   cookie: string
   activeElement: unknown
@@ -174,6 +175,22 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     assert.equal(await first.count(), 1, 'still signed in')
     await context.close()
     await rm(folder, { recursive: true })
+  })
+
+  test('a text is copied also where the page came without TLS, which has no clipboard of its own', async () => {
+    const url = service.url.replace('127.0.0.1', WITHOUT_TLS)
+    await using visitor = await Visitor.arrive(browser, url)
+    const { page } = visitor
+    // Chromium says that it ignores headers which need TLS.
+    visitor.expected = [Number.NaN]
+    await visitor.typeKey(operator)
+    assert.equal(await page.evaluate('isSecureContext'), false)
+    await visitor.open(`/console/batches/${batch.id}`)
+    await page.getByRole('button', { name: 'Copy' }).first().click()
+    await page.getByTitle('Copied').waitFor()
+    await page.getByRole('searchbox').first().click()
+    await page.keyboard.press('Control+V')
+    assert.equal(await page.getByRole('searchbox').first().inputValue(), batch.id)
   })
 
   test('revoking the key ends its sessions with the next call', async () => {
@@ -777,14 +794,16 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.reload()
     await page.getByRole('heading', { name: 'What it would cost' }).waitFor()
     assert.equal(await page.getByLabel('Name').inputValue(), 'Cities')
-    await page.getByLabel('Metadata').fill('run = nightly; note=a=b;')
+    await page.getByLabel('Metadata').fill('run = nightly; note=a=b; name=Towns; entity=team:maps')
     await page.getByRole('button', { name: 'Create batch' }).click()
     await page.getByRole('heading', { name: 'Cities', level: 1 }).waitFor()
     const { data } = await service.json<List<{ id: string; name: string; metadata: object }>>(
       'GET',
       '/v1/batches?search=Cities',
     )
-    assert.deepEqual(data[0]?.metadata, { name: 'Cities', run: 'nightly', note: 'a=b' })
+    assert.deepEqual(data[0]?.metadata, {
+      ...{ name: 'Cities', run: 'nightly', note: 'a=b', entity: 'team:maps' },
+    })
     const { input } = await service.json<{ input: { custom_id: string; body: unknown } }>(
       'GET',
       `/v1/batches/${data[0]?.id}/lines/2`,
@@ -802,6 +821,62 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
         json_schema: { name: 'answer', strict: true, schema: { type: 'object' } },
       },
     })
+  })
+
+  test('a table for which the browser has no room becomes a batch all the same', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator, '/console/new?source=table')
+    await page.evaluate(() => {
+      let all = ''
+      for (let size = 1 << 23; size > 0; size >>= 1)
+        try {
+          sessionStorage.setItem('other', all + ' '.repeat(size))
+          all += ' '.repeat(size)
+        } catch {
+          // It does not fit.
+        }
+    })
+    await page.locator('input[type=file]').setInputFiles({
+      name: 'cities.csv',
+      mimeType: 'text/csv',
+      buffer: Buffer.from('name,city\nAda,Oslo\n'),
+    })
+    await page.getByRole('button', { name: 'Use 1 line' }).click()
+    await page.getByRole('heading', { name: 'What it would cost' }).waitFor()
+  })
+
+  test('a batch and a retry whose answers are lost are asked for again, and created once', async () => {
+    const { id: file } = await service.upload(JSON.stringify(line('lost', 'fail')))
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    visitor.expected = [0]
+    const loseAnswer = (path: string): Promise<unknown> =>
+      page.route(
+        (url) => url.pathname.endsWith(path) && url.search === '',
+        async (route) => {
+          await route.fetch()
+          await route.abort('connectionreset')
+        },
+        { times: 1 },
+      )
+    await visitor.signIn(operator, `/console/new?file=${file}`)
+    await page.getByLabel('Name').fill('Lost answer')
+    const again = async (click: () => Promise<void>): Promise<void> => {
+      const lost = page.waitForEvent('requestfailed')
+      await click()
+      await lost
+      await click()
+    }
+    await loseAnswer('/v1/batches')
+    await again(() => page.getByRole('button', { name: 'Create batch' }).click())
+    await page.getByRole('heading', { name: 'Lost answer', level: 1 }).waitFor()
+    await page.getByRole('button', { name: 'Retry failed' }).first().click()
+    await loseAnswer('/retry')
+    await again(() => page.getByRole('dialog').getByRole('button', { name: 'Retry' }).click())
+    await page.getByRole('heading', { name: 'Lost answer (retry)', level: 1 }).waitFor()
+    const { data } = await service.json<List<BatchObject>>('GET', '/v1/batches?search=Lost')
+    assert.deepEqual(data.map(({ name }) => name).sort(), ['Lost answer', 'Lost answer (retry)'])
   })
 
   test('a new batch asks again and has a webhook, and the page of a line says why it was asked again', async () => {
@@ -1199,6 +1274,12 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page
       .getByText(new Intl.NumberFormat('en', { style: 'percent' }).format(total_tokens / 100))
       .waitFor()
+    const key = { scope: 'project', metric: 'requests', window: 'week', action: 'notify' }
+    const { id } = await service.json<{ id: string }>('POST', '/v1/limits', {
+      ...{ ...key, amount: 9, notify_at: [0.07, 0.55] },
+    })
+    await visitor.open(`/console/limits?change=${id}`)
+    assert.equal(await page.getByLabel('Notify at, in percent').inputValue(), '7, 55')
   })
 
   test('a key is issued, shown once, and revoked', async () => {
@@ -1278,6 +1359,11 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     // A day that there is not counts as none.
     await visitor.open('/console/usage?range=days&since=2026-13-01')
     await page.getByLabel('From').waitFor()
+    // The last month may be shorter than this one.
+    await page.clock.setFixedTime('2026-03-30T12:00:00Z')
+    const before = page.waitForRequest((request) => request.url().includes('start=2026-02-01'))
+    await visitor.open('/console/usage')
+    assert.match((await before).url(), /end=2026-03-01/)
   })
 
   test('pages of operators are hidden from tenants', async () => {

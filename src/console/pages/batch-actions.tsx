@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks'
 import { mayRetry } from '../../domain/batch.ts'
 import type { BatchEstimate, BatchObject, FailedLines } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'
-import { get, pathWith, post, serviceUrl } from '../api.ts'
+import { createOnce, get, pathWith, post, serviceUrl } from '../api.ts'
 import { count, usd } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
@@ -95,7 +95,7 @@ function RetryDialog({ batch, which, lines, errors = null }: RetryProps): VNode 
   const n = which ? lines : failed
   const hopeless = failed - mayHelp(errors)
   const retry = async (): Promise<void> => {
-    const created = await post<BatchObject>(`/v1/batches/${batch.id}/retry`, which ?? {})
+    const created = await createOnce<BatchObject>(`/v1/batches/${batch.id}/retry`, which ?? {})
     navigate(`/batches/${created.id}`)
   }
   const unknown = estimate?.unknown_models ?? []

@@ -3,7 +3,7 @@ import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS, windowAt } from '../../domain/limit.ts'
 import type { CreateLimit, LimitObject } from '../../wire/limit.ts'
-import { post } from '../api.ts'
+import { createOnce, post } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { compact, percent, usd } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
@@ -185,7 +185,9 @@ function LimitDialog({ limit, onClose, onDone }: LimitDialogProps): VNode {
     window: limit?.window ?? 'month',
     amount: limit ? String(limit.amount) : '',
     action: limit?.action ?? 'block',
-    notify: (limit?.notify_at ?? [0.8]).map((fraction) => fraction * 100).join(', '),
+    notify: (limit?.notify_at ?? [0.8])
+      .map((fraction) => Number((fraction * 100).toPrecision(12)))
+      .join(', '),
     description: limit?.description ?? '',
   })
   const { scope, metric, window, action } = values
@@ -201,7 +203,11 @@ function LimitDialog({ limit, onClose, onDone }: LimitDialogProps): VNode {
     const owner = named === undefined ? {} : { [named]: values.name.trim() }
     const fixed = { scope, metric, window, model, ...owner }
     const order = limit ? changed : ({ ...fixed, ...changed } as CreateLimit)
-    onDone(await post<LimitObject>(limit ? `/v1/limits/${limit.id}` : '/v1/limits', order))
+    onDone(
+      limit
+        ? await post<LimitObject>(`/v1/limits/${limit.id}`, order)
+        : await createOnce<LimitObject>('/v1/limits', order),
+    )
   }
   const choice = (name: 'scope' | 'metric' | 'window' | 'action', options: Options): VNode => (
     <SelectField label={t(`limits.${name}`)} {...bind(name)} options={options} />

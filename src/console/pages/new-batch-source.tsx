@@ -7,6 +7,7 @@ import { fillPrompt, readTable, type SmallTable, unknownColumns } from '../csv-r
 import { percent } from '../format.ts'
 import { t } from '../i18n.ts'
 import { brokenAt } from '../json.ts'
+import { keepDraft, keptDraft } from '../kept.ts'
 import { Button, Choice } from '../parts/button.tsx'
 import { SelectField, TextField, useFields } from '../parts/field.tsx'
 import { Notice } from '../parts/notice.tsx'
@@ -97,9 +98,11 @@ const asFile = (text: string, name: string): File => new File([text], name, { ty
 
 /** The fields of a form, kept in the browser across reloads and visits of other pages. */
 function useDraft<Name extends string>(name: string, start: Readonly<Record<Name, string>>) {
-  const key = `offpeak.draft.${name}`
-  const kept: Partial<Record<Name, string>> = JSON.parse(sessionStorage.getItem(key) ?? '{}')
-  return useFields({ ...start, ...kept }, (values) => sessionStorage.setItem(key, JSON.stringify(values)))
+  const draft = `draft.${name}`
+  return useFields(
+    () => ({ ...start, ...(keptDraft(draft) as Partial<typeof start>) }),
+    (values) => keepDraft(draft, values),
+  )
 }
 
 /** The rows by which orders of columns are compared, after each change of the form. */
@@ -140,7 +143,8 @@ function TableForm({ models, onFile }: SourceProps): VNode {
   const schema = values.schema.trim() === '' || badSchema ? undefined : JSON.parse(values.schema)
   const id = table.columns.indexOf(values.idColumn)
   const ids = table.rows.map((row, i) => (id < 0 ? `line-${i + 1}` : (row[id] ?? '')))
-  const badId = ids.find((id, i) => id === '' || ids.indexOf(id) < i)
+  const seen = new Set<string>()
+  const badId = ids.find((id) => id === '' || seen.size === seen.add(id).size)
   const filled = table.rows.map((row) => [prompt, system].map((text) => fillPrompt(text, table, row)))
   const lines = filled.map(([content = '', system = ''], i) =>
     lineOf(model, ids[i] ?? '', content, { system, max_tokens: Number(values.tokens), schema }),

@@ -6,10 +6,11 @@ import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.t
 import type { FileObject } from '../../wire/file.ts'
 import type { ModelObject } from '../../wire/model.ts'
 import type { QuotasObject } from '../../wire/project.ts'
-import { fetchApi, get, pathWith, post, upload } from '../api.ts'
+import { createOnce, fetchApi, get, pathWith, post, upload } from '../api.ts'
 import { later, now } from '../browser-clock.ts'
 import { between, bytes, compact, count, percent, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
+import { dropDraft, keepDraft, keptDraft } from '../kept.ts'
 import { ownerOf } from '../limit-shares.ts'
 import { Button } from '../parts/button.tsx'
 import { openDialog, SecretDialog } from '../parts/dialog.tsx'
@@ -57,7 +58,7 @@ export function NewBatch(): VNode {
       // The simulator is free, so that the batch is created at once.
       if (run && uploaded.status === 'processed')
         navigate(
-          `/batches/${(await post<BatchObject>('/v1/batches', await exampleOrder(uploaded, chosen))).id}`,
+          `/batches/${(await createOnce<BatchObject>('/v1/batches', await exampleOrder(uploaded, chosen))).id}`,
         )
       else {
         // A reloaded page continues with the uploaded file.
@@ -149,11 +150,11 @@ const CHOICES = {
 /** The options for asking again when an answer misses its schema: number and mode. */
 const REASKS = ['', '1:repeat', '3:repeat', '1:repair', '3:repair'] as const
 
-const DRAFT = 'offpeak.draft'
+const DRAFT = 'draft'
 
 /** The choices for this file from before the page was reloaded. */
 function readDraft(fileId: string): typeof CHOICES {
-  const { file, ...choices } = JSON.parse(sessionStorage.getItem(DRAFT) ?? '{}')
+  const { file, ...choices } = keptDraft(DRAFT)
   return file === fileId ? { ...CHOICES, ...choices } : CHOICES
 }
 
@@ -166,8 +167,11 @@ function orderOf(
     const [key = '', ...value] = pair.split('=')
     return [key.trim(), value.join('=').trim()] as const
   })
-  const fields = { ...Object.fromEntries(pairs), name: name.trim(), entity: entity.trim() }
-  const given = Object.entries(fields).filter(([key, text]) => key !== '' && text !== '')
+  const named = [
+    ['name', name.trim()],
+    ['entity', entity.trim()],
+  ] as const
+  const given = [...pairs, ...named].filter(([key, text]) => key !== '' && text !== '')
   return {
     input_file_id: file.id,
     endpoint,
@@ -272,7 +276,7 @@ function excerpt(text: string, column: number | null): string {
 function OrderForm({ file, content }: { file: FileObject; content: File | FileObject }): VNode {
   const { values: choices, bind } = useFields(
     () => readDraft(file.id),
-    (changed) => sessionStorage.setItem(DRAFT, JSON.stringify({ file: file.id, ...changed })),
+    (changed) => keepDraft(DRAFT, { file: file.id, ...changed }),
   )
   const quotas = useGet<QuotasObject>('/v1/quotas')
   const windows = quotas.data?.completion_windows ?? []
@@ -291,8 +295,8 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
   const ends = durationMs(window)
   const create = (): void =>
     void action.run(async () => {
-      const batch = await post<BatchObject>('/v1/batches', { ...order, ...placesOf(choices) })
-      sessionStorage.removeItem(DRAFT)
+      const batch = await createOnce<BatchObject>('/v1/batches', { ...order, ...placesOf(choices) })
+      dropDraft(DRAFT)
       const leave = (): void => navigate(`/batches/${batch.id}`)
       const { secret } = batch.webhook ?? {}
       if (secret === undefined) return leave()

@@ -53,7 +53,8 @@ export function Usage(): VNode {
   const caps = useCell(health).caps.filter(({ name }) => entity !== '' && name === entity)
   const shown = { start: dayText(start), end: dayText(end), entity }
   const usage = useGet<UsageObject>(PATH, { ...shown, group_by: by === 'day' ? by : `day,${by}` })
-  const sameDayOfLast = dayText(firstOfLast + today - first + 1)
+  // The last month may be shorter than this one.
+  const sameDayOfLast = dayText(Math.min(firstOfLast + today - first + 1, first))
   const before = useGet<UsageObject>(PATH, { start: dayText(firstOfLast), end: sameDayOfLast, entity })
   return (
     <Page

@@ -90,11 +90,29 @@ export function NewBatchButton(): VNode | null {
 
 const CONFIRMED_MS = 1_500
 
+/** Whether a text is on the clipboard now. */
+async function copyText(text: string): Promise<boolean> {
+  // Browsers give it to pages that came with TLS or from this machine; other pages may only fill what is being copied.
+  if (isSecureContext)
+    return await navigator.clipboard.writeText(text).then(
+      () => true,
+      () => false,
+    )
+  const fill = (event: ClipboardEvent): void => {
+    event.clipboardData?.setData('text/plain', text)
+    event.preventDefault()
+  }
+  document.addEventListener('copy', fill)
+  const isCopied = document.execCommand('copy')
+  document.removeEventListener('copy', fill)
+  return isCopied
+}
+
 /** A button that copies a text and confirms it. */
 export function CopyButton({ text, label }: { text: string; label?: string }): VNode {
   const [copied, setCopied] = useState(false)
   const copy = async (): Promise<void> => {
-    await navigator.clipboard.writeText(text)
+    if (!(await copyText(text))) return
     setCopied(true)
     later(CONFIRMED_MS, () => setCopied(false))
   }
