@@ -22,7 +22,8 @@ const PEOPLE: Readonly<Record<string, { email: string; groups: string }>> = {
 async function oauth2Proxy(t: TestContext): Promise<number> {
   const server = createServer((request, response) => {
     const person = PEOPLE[request.headers.cookie ?? '']
-    if (request.url !== '/oauth2/auth') response.writeHead(200).end(`sign in: ${request.url}`)
+    if (request.url !== '/oauth2/auth')
+      response.writeHead(200).end(`${request.url} leads to ${request.headers['x-auth-request-redirect']}`)
     else if (!person) response.writeHead(401).end()
     else
       response
@@ -64,9 +65,9 @@ test('nginx and oauth2-proxy sign people in to the console', {
   const get = (path: string, headers: Record<string, string>): Promise<Response> =>
     fetch(`${url}${path}`, { headers, redirect: 'manual' })
 
-  const stranger = await get('/console', {})
-  assert.equal(stranger.status, 302)
-  assert.match(stranger.headers.get('location') ?? '', /\/oauth2\/sign_in\?rd=\/console$/)
+  const stranger = await get('/console/batches/compare?a=one&b=two', {})
+  assert.equal(stranger.status, 403)
+  assert.equal(await stranger.text(), '/oauth2/sign_in leads to /console/batches/compare?a=one&b=two')
 
   const alice = await get('/console/session', { cookie: 'sid=alice' })
   assert.equal(Object(await alice.json()).person, 'alice@example.com')
@@ -78,7 +79,7 @@ test('nginx and oauth2-proxy sign people in to the console', {
   const bob = await get('/console/session', { cookie: 'sid=bob', ...forged })
   assert.equal(bob.status, 403)
   assert.match(await bob.text(), /signed in as bob@example.com, but none of your groups/)
-  assert.equal((await get('/v1/batches', forged)).status, 302)
+  assert.equal((await get('/v1/batches', forged)).status, 403)
   const byKey = { cookie: 'sid=bob', authorization: `Bearer ${server.key.key}` }
   assert.equal((await get('/v1/batches', byKey)).status, 403)
 
