@@ -3,7 +3,9 @@
 # written goes to /data (with SQLite and a folder, and the master key) and to /tmp.
 #
 #   docker build -t offpeak .
-#   docker run --read-only --tmpfs /tmp -v offpeak:/data -p 127.0.0.1:8080:8080 offpeak
+#   docker run --read-only --tmpfs /tmp -v offpeak:/data -p 127.0.0.1:8080:8080 --stop-timeout 20 offpeak
+#
+# `docker stop` waits 10 s, less than listen.stop_delay (5 s) and worker.drain (8 s) together, unless --stop-timeout says more.
 
 # A tag may be moved to another image; a digest names one for good (docs/operations.md, "Images and packages"):
 #   docker build --build-arg NODE_IMAGE=node:26-slim@sha256:… -t offpeak .
