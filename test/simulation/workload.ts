@@ -17,11 +17,11 @@ import { EVERYTHING, recordFetch } from '../../src/lifecycle/fetched-results.ts'
 import { removeFile } from '../../src/lifecycle/remove-file.ts'
 import { insertBatch } from '../../src/store/batches.ts'
 import { insertBlobs, readBlobRow } from '../../src/store/blobs.ts'
-import { readChunkOfLine } from '../../src/store/chunks.ts'
+import { readChunkOfLine, wake } from '../../src/store/chunks.ts'
 import { pauseModel, resumeModel } from '../../src/store/pauses.ts'
 import { ensureProject } from '../../src/store/projects.ts'
 import { hastenRemoteBatch } from '../../src/store/remote-batches.ts'
-import { insertRow, readRow } from '../../src/store/rows.ts'
+import { insertRow, readRow, selectRows } from '../../src/store/rows.ts'
 import type { BatchRow, FileRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import { insertTask } from '../../src/store/tasks.ts'
@@ -223,6 +223,14 @@ export class Workload {
     for (const planned of this.#run.plans.batches) await this.#setPaused(planned, false)
     const paused = await this.#store.read.selectFrom('paused_models').selectAll().execute()
     for (const { project_id, model } of paused) await this.#write((tx) => resumeModel(tx, project_id, model))
+    // A batch API that throttles looks may have asked for an hour without them: looks and results are due now.
+    await this.#write(async (tx) => {
+      const now = this.#clock.now()
+      await tx.updateTable('remote_batches').set({ poll_at: now }).where('poll_at', '>', now).execute()
+      const unread = selectRows(tx, 'remote_batches', { state: 'ended' }).select(['batch_id', 'idx'])
+      for (const { batch_id, idx } of await unread.where('failing_since', 'is not', null).execute())
+        await wake(tx, { batch_id, idx }).execute()
+    })
   }
 
   async allEnded(): Promise<boolean> {

@@ -140,6 +140,13 @@ test('a claim that takes effect long after it failed is found, and its chunks ar
   )
 })
 
+test('the lanes of all models are read once for each claim, which may be thousands', async () => {
+  await using world = await makeWorld()
+  await world.look()
+  // A claim of all chunks, and a look that finds no other.
+  assert.ok(world.lanes.reads <= 2, `${world.lanes.reads} times`)
+})
+
 /** A claimer with a batch of small chunks, and everything that it depends on. */
 async function makeWorld() {
   const disk = await temporaryDisk()
@@ -205,6 +212,7 @@ async function makeWorld() {
   const tell = (_: object, message: string): void => void said.push(message)
   const log = { info: tell, warn: tell, error: tell }
   const reader = new ChunkReader({ store, sealed, clock, log, models: new Map() })
+  const lanes = new CountedLanes()
   const claimer = new Claimer({
     store,
     reader,
@@ -213,7 +221,7 @@ async function makeWorld() {
     memoryBytes: 1_000_000,
     session: { id: workerId },
     leases: new Leases({ store, clock, session: { id: workerId } }),
-    lanes: new Map(),
+    lanes,
     runs: opened,
     atRisk: new Set(),
     elsewhere: { models: () => [], isBetterFor: async () => false },
@@ -227,5 +235,15 @@ async function makeWorld() {
       batchApis: { rows: { of: () => [] } },
     },
   })
-  return Object.assign(world, { reader })
+  return Object.assign(world, { reader, lanes })
+}
+
+/** The lanes of no model, with the number of times that all were read. */
+class CountedLanes extends Map<never, never> {
+  reads = 0
+
+  override [Symbol.iterator](): MapIterator<[never, never]> {
+    this.reads++
+    return super[Symbol.iterator]()
+  }
 }

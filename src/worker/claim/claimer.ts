@@ -27,7 +27,14 @@ import { overLimitUntil } from '../../store/limits.ts'
 import type { ChunkRow } from '../../store/schema.ts'
 import { type Ports, StatementRejected, type Writer } from '../../store/store.ts'
 import { type ChunkReader, InputUnreadable } from './chunk-reader.ts'
-import { chunkSlots, type Demand, demandOf, type ModelsElsewhere, overtakenWork } from './demand.ts'
+import {
+  chunkSlots,
+  type Demand,
+  demandOf,
+  type LaneState,
+  type ModelsElsewhere,
+  overtakenWork,
+} from './demand.ts'
 
 /** Chunks whose deadline is closer than this are claimed before others. */
 const URGENT_MS = 10 * 60_000
@@ -47,7 +54,7 @@ export interface ClaimerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   memoryBytes: number
   leases: Leases
   session: { readonly id: string }
-  lanes: Parameters<typeof demandOf>[0] & Parameters<typeof overtakenWork>[1]
+  lanes: ReadonlyMap<string, LaneState>
   runs: { values(): Iterable<Run> }
   atRisk: ReadonlySet<string>
   elsewhere: Pick<ModelsElsewhere, 'models' | 'isBetterFor'>
@@ -115,11 +122,18 @@ export class Claimer {
     }
   }
 
+  /** Reads the lanes of all models, of which there may be thousands; out of date after anything that is awaited. */
   get #demand(): Demand {
     const { lanes, clock, elsewhere } = this.#options
     const demand = demandOf(lanes, clock.now())
     demand.blocked.push(...elsewhere.models())
     return demand
+  }
+
+  #isBlocked(model: string | null): boolean {
+    const { lanes, clock, elsewhere } = this.#options
+    if (model === null) return false
+    return lanes.get(model)?.blocked(clock.now()) ?? elsewhere.models().includes(model)
   }
 
   get #slots(): ReturnType<typeof chunkSlots> {
@@ -140,7 +154,8 @@ export class Claimer {
     if (onlyBatches?.size === 0) return false
     if ((await this.#claimEnded()) || (await this.#claimAhead())) return true
     let looked = false
-    for (const order of [...this.#wantedAtRisk(), ...this.#wanted()]) {
+    const demand = this.#demand
+    for (const order of [...this.#wantedAtRisk(demand), ...this.#wanted(demand)]) {
       const partial = isPartial(order)
       if (partial && clock.steady() < this.#othersAt && !leases.isReleaseDue) continue
       const expected =
@@ -175,10 +190,9 @@ export class Claimer {
   async #claimAhead(): Promise<boolean> {
     const { store, runs, lanes, dispatch, onlyBatches } = this.#options
     if (onlyBatches || !this.#looksAhead) return false
-    const [{ blocked }, noProjects] = [this.#demand, this.#paused]
+    const noProjects = this.#paused
     const wanted = overtakenWork(runs.values(), lanes).filter(
-      ({ project_id, model }) =>
-        !noProjects.includes(project_id) && (model === null || !blocked.includes(model)),
+      ({ project_id, model }) => !noProjects.includes(project_id) && !this.#isBlocked(model),
     )
     const found = await withReadyChunk(store.read, wanted, CLAIMS_PER_COMMIT_MAX)
     const { full, packed } = this.#slots
@@ -209,7 +223,6 @@ export class Claimer {
     if (onlyBatches || clock.steady() < this.#entitiesAt) return false
     const { hasRoom, taken } = this.#slots
     if (!hasRoom) return false
-    const models = { exceptModels: [...this.#demand.blocked, ...taken] }
     const byProject = Map.groupBy(runs.values(), (run) => run.claim.project_id)
     for (const [project_id, own] of byProject) {
       if (this.#paused.includes(project_id)) continue
@@ -220,6 +233,7 @@ export class Claimer {
       if (entities.length === 0) continue
       this.#lastEntity.set(project_id, entities.at(-1)!)
       const all = entities.map((entity) => ({ project_id, entity }))
+      const models = { exceptModels: [...this.#demand.blocked, ...taken] }
       const claims = await this.#lease((tx, worker_id) => claimOfEntities(tx, worker_id, all, models))
       if (await this.#openAll(claims)) return true
     }
@@ -252,9 +266,8 @@ export class Claimer {
   }
 
   /** Claims chunks of at-risk batches, also where other lines wait. */
-  #wantedAtRisk(): Wanted[] {
+  #wantedAtRisk({ forAtRisk }: Demand): Wanted[] {
     const { full, packed } = this.#slots
-    const { forAtRisk } = this.#demand
     const onlyModels = [...forAtRisk, null].filter((model) => !packed.includes(model))
     const onlyBatches = this.#atRisk
     if (full || forAtRisk.length === 0 || onlyModels.length === 0 || onlyBatches.length === 0) return []
@@ -265,9 +278,8 @@ export class Claimer {
   }
 
   /** The claims to try, in order; none when there is no room. */
-  #wanted(): Wanted[] {
+  #wanted({ wantsMore, low, enough, blocked }: Demand): Wanted[] {
     const { dispatch, onlyBatches } = this.#options
-    const { wantsMore, low, enough, blocked } = this.#demand
     const { hasRoom, full, taken, packed, holders } = this.#slots
     if (low.length > 0 && (!hasRoom || taken.length > 0)) dispatch.makeRoom()
     if (full) return []

@@ -45,6 +45,17 @@ test('fast servers need more lines ahead', () => {
   assert.equal(demandOf([['m', lane(1_500, 800)]], 0).wantsMore, true)
 })
 
+test('few waiting lines are below every low-water mark, for which no lane is asked for its concurrency', () => {
+  const idle = {
+    ...lane(10, 0),
+    get concurrency(): number {
+      return assert.fail('it is asked for')
+    },
+  }
+  const { wantsMore, forAtRisk } = demandOf(Object.entries({ a: idle, b: idle }), 0)
+  assert.deepEqual([wantsMore, forAtRisk], [true, ['a', 'b']])
+})
+
 test('lines of at-risk batches are wanted up to a low-water mark of their own', () => {
   const lanes = [
     ['full', lane(50_000, 32, false, 999)],

@@ -22,27 +22,40 @@ export interface Demand {
   forAtRisk: string[]
 }
 
-type LaneState = Pick<Lane, 'waiting' | 'waitingAtRisk' | 'concurrency' | 'isLow' | 'blocked' | 'takesAtRisk'>
+export type LaneState = Pick<
+  Lane,
+  'waiting' | 'waitingAtRisk' | 'concurrency' | 'isLow' | 'blocked' | 'takesAtRisk'
+>
 
 export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: number): Demand {
   const demand: Demand = { wantsMore: false, low: [], enough: [], blocked: [], forAtRisk: [] }
+  const open: LaneState[] = []
   let waiting = 0
-  let concurrency = 0
   for (const [model, lane] of lanes) {
     const isBlocked = lane.blocked(now)
-    if ((!isBlocked || lane.takesAtRisk(now)) && lane.waitingAtRisk < lowWaterMark(lane.concurrency))
+    if ((!isBlocked || lane.takesAtRisk(now)) && areFew(lane.waitingAtRisk, [lane]))
       demand.forAtRisk.push(model)
     if (isBlocked) {
       demand.blocked.push(model)
       continue
     }
+    open.push(lane)
     waiting += lane.waiting
-    concurrency += lane.concurrency
     if (lane.isLow) demand.low.push(model)
     else demand.enough.push(model)
   }
-  demand.wantsMore = waiting < lowWaterMark(concurrency)
+  demand.wantsMore = areFew(waiting, open)
   return demand
+}
+
+/** Whether lines are fewer than the lanes' low-water mark. Their concurrency is asked for only where it matters. */
+function areFew(lines: number, lanes: readonly Pick<Lane, 'concurrency'>[]): boolean {
+  let concurrency = 0
+  for (const lane of lanes) {
+    if (lines < lowWaterMark(concurrency)) return true
+    concurrency += lane.concurrency
+  }
+  return lines < lowWaterMark(concurrency)
 }
 
 // `overtakenWork`: of one entity, the earliest deadline goes first. A ready chunk that is due before lines that wait here is
