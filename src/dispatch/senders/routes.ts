@@ -32,6 +32,8 @@ export class Route {
   readonly upstreams: readonly Upstream[]
   readonly servers: readonly ModelServer[]
   readonly #tiers: Tiers
+  /** The upstreams of the lowest tiers, by their number: a claim asks for those of thousands of models. */
+  readonly #upTo: readonly (readonly Upstream[])[]
   readonly #spill: Spill
   /** The servers of the lowest tiers, and the servers of the other tiers, by the number of lowest tiers. */
   readonly #lowest: readonly Servers[]
@@ -45,6 +47,7 @@ export class Route {
     const tiers = byTier.map(([, ofTier]) => ofTier)
     this.#tiers = tiers
     const counts = Array.from({ length: tiers.length + 1 }, (_, count) => count)
+    this.#upTo = counts.map((count) => tiers.slice(0, count).flat())
     this.#lowest = counts.map((count) => serversOf(tiers.slice(0, count)))
     this.#higher = counts.map((count) => serversOf(tiers.slice(count)))
   }
@@ -61,7 +64,7 @@ export class Route {
 
   /** The upstreams to which any line, or any line of an at-risk batch, may be sent. */
   inUse(now: number, isAtRisk = false): readonly Upstream[] {
-    return this.#tiersFor(isAtRisk, null, now).flat()
+    return this.#upTo[this.#tiersOpen(isAtRisk, now)] ?? []
   }
 
   /** The servers for any line, lowest tier first. */
@@ -120,8 +123,12 @@ export class Route {
       const others = this.besides(avoid)
       if (others.length > 0) return others
     }
-    const level = isAtRisk && this.#spill.whenAtRisk ? this.#tiers.length : this.#level(now) + 1
-    return this.#tiers.slice(0, level)
+    return this.#tiers.slice(0, this.#tiersOpen(isAtRisk, now))
+  }
+
+  /** The number of tiers, from the lowest on, to which lines may be sent. */
+  #tiersOpen(isAtRisk: boolean, now: number): number {
+    return isAtRisk && this.#spill.whenAtRisk ? this.#tiers.length : this.#level(now) + 1
   }
 
   /** The time at which the next tier comes into use if nothing else changes (Unix ms); infinity if it does not. */
