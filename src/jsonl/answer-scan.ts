@@ -232,7 +232,7 @@ export class AnswerScanner {
       else if (key === 'usage') this.#scanUsage()
       else if (key === 'service_tier') this.#scanServiceTier()
       else if (key === 'status') {
-        const status = json.readString() ? json.text(wanted.statuses) : null
+        const status = json.readWord(wanted.statuses)
         isIncomplete = status === 'incomplete'
         statusFault = status !== null ? null : 'the status of the answer is none of an answer'
       } else if (key === 'stop_reason') {

@@ -152,6 +152,8 @@ KINDS[0x66] = 'false'
 KINDS[0x6e] = 'null'
 for (const c of Buffer.from('-0123456789')) KINDS[c] = 'number'
 
+const TYPE_KEY = new Names('type')
+
 export class JsonScanner {
   fault: JsonFault | null = null
   /** The current index: at a value whenever a member or element was announced, else just after one. */
@@ -164,6 +166,8 @@ export class JsonScanner {
   text_start = 0
   text_end = 0
   text_escaped = false
+  /** The first key that `key` found ambiguous since `clearAmbiguous`. */
+  ambiguous: AmbiguousKey | null = null
 
   /** The buffer given to `open`. */
   bytes: Buffer = Buffer.alloc(0)
@@ -173,7 +177,6 @@ export class JsonScanner {
   /** Bit sets, by depth of an object, of the known names among its keys so far. */
   readonly #seen = new Int32Array(DEPTH_MAX + 1)
   #escaped = false
-  #ambiguous: AmbiguousKey | null = null
   /** The buffer's memory as 32-bit words; word `w` holds the bytes from `4 * w - #shift`. */
   #words: Int32Array = new Int32Array(0)
   #shift = 0
@@ -188,7 +191,7 @@ export class JsonScanner {
     this.#end = end
     this.#depth = 0
     this.fault = null
-    this.#ambiguous = null
+    this.ambiguous = null
     this.at = this.#space(start)
   }
 
@@ -255,13 +258,8 @@ export class JsonScanner {
     return null
   }
 
-  /** The first key that `key` found ambiguous since `clearAmbiguous`. */
-  get ambiguous(): AmbiguousKey | null {
-    return this.#ambiguous
-  }
-
   clearAmbiguous(): void {
-    this.#ambiguous = null
+    this.ambiguous = null
   }
 
   /** Steps over the value ahead, whatever it is, checking every byte of it. */
@@ -294,6 +292,26 @@ export class JsonScanner {
       ? names.findText(this.decode(text_start, text_end, true))
       : names.find(this.bytes, text_start, text_end)
     return word === null ? null : word.name
+  }
+
+  /** Steps over the value ahead; the one of `names` that it is, escapes resolved; null if none, or no string. */
+  readWord<T extends string>(names: Names<T>): T | null {
+    return this.readString() ? this.text(names) : null
+  }
+
+  /** Steps over the value ahead; its text, or null if it is no string. */
+  readText(): string | null {
+    return this.readString() ? this.decode(this.text_start, this.text_end, this.text_escaped) : null
+  }
+
+  /** Steps over the value ahead; whether it is an object whose `type` is one of `types`. */
+  readTyped(types: Names<string>): boolean {
+    let isOne = false
+    for (let more = this.beginObject(); more; more = this.nextMember()) {
+      if (this.key(TYPE_KEY) === null) this.skipValue()
+      else isOne = this.readWord(types) !== null
+    }
+    return isOne
   }
 
   /** Steps over the number ahead and returns it; NaN on a fault. */
@@ -365,7 +383,7 @@ export class JsonScanner {
 
   #noteAmbiguous(name: string, why: AmbiguousKey['why']): void {
     const key = this.decode(this.key_start, this.key_end, this.key_escaped).slice(0, KEY_SHOWN_MAX)
-    this.#ambiguous ??= { key, name, why }
+    this.ambiguous ??= { key, name, why }
   }
 
   #enter(opening: number): boolean {

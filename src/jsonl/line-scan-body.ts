@@ -158,7 +158,6 @@ export class Field implements Span {
 
 const NO_SPANS: Span[] = []
 
-const TOOL_KEYS = new Names('type')
 const TOOL_TYPES = new Names('function')
 
 /** The fields that the scanner reads in bodies of one endpoint. */
@@ -342,7 +341,7 @@ export class BodyFacts {
   #scanTools(json: JsonScanner): void {
     this.hasOtherTools = json.kind() !== 'array'
     for (let more = json.beginArray(); more; more = json.nextElement())
-      if (!isFunction(json)) this.hasOtherTools = true
+      if (!json.readTyped(TOOL_TYPES)) this.hasOtherTools = true
   }
 }
 
@@ -351,14 +350,4 @@ function numberField(json: JsonScanner): number | null {
   if (kind === 'number') return json.readNumber()
   json.skipValue()
   return kind === 'null' ? null : Number.NaN
-}
-
-/** Whether the value ahead is an object of the type "function"; steps over it. */
-function isFunction(json: JsonScanner): boolean {
-  let isFunction = false
-  for (let more = json.beginObject(); more; more = json.nextMember()) {
-    if (json.key(TOOL_KEYS) === null) json.skipValue()
-    else isFunction = json.readString() && json.text(TOOL_TYPES) !== null
-  }
-  return isFunction
 }

@@ -9,7 +9,6 @@ const KEYS = new Names('role', 'content', 'type')
 const PART_KEYS = new Names('type', 'text', 'refusal', 'thinking', 'input', 'content', 'source')
 const PART_NAMES = new Names(...PARTS)
 const ITEM_NAMES = new Names(...ITEMS)
-const SOURCE_KEYS = new Names('type')
 const TEXT_SOURCES = new Names('text', 'content')
 /** The limit of nesting: a result of a tool holds parts, which may hold a document. */
 const PART_DEPTH_MAX = 3
@@ -79,7 +78,7 @@ export class MessageFacts implements Span {
           this.#scanContent(json, json.kind())
           break
         case 'type':
-          if (!isKnown(json, ITEM_NAMES) && of === 'items') this.hasOthers = true
+          if (json.readWord(ITEM_NAMES) === null && of === 'items') this.hasOthers = true
           break
         default:
           json.skipValue()
@@ -117,8 +116,8 @@ export class MessageFacts implements Span {
       for (let more = json.beginObject(); more; more = json.nextMember()) {
         const key = json.key(PART_KEYS)
         if (key === null) json.skipValue()
-        else if (key === 'type') isOther = !isKnown(json, PART_NAMES)
-        else if (key === 'input' || (key === 'source' && isTextSource(json))) {
+        else if (key === 'type') isOther = json.readWord(PART_NAMES) === null
+        else if (key === 'input' || (key === 'source' && json.readTyped(TEXT_SOURCES))) {
           if (key === 'input') json.skipValue()
           text_bytes = Math.max(text_bytes, 0)
         } else if (key === 'content' && json.kind() === 'array') {
@@ -138,19 +137,4 @@ export class MessageFacts implements Span {
       this.#media_bytes += json.at - start
     }
   }
-}
-
-/** Whether the value ahead is one of `names`; steps over it. */
-function isKnown(json: JsonScanner, names: Names<string>): boolean {
-  return json.readString() && json.text(names) !== null
-}
-
-/** Whether the source of a document is text; steps over it. */
-function isTextSource(json: JsonScanner): boolean {
-  let isText = false
-  for (let more = json.beginObject(); more; more = json.nextMember()) {
-    if (json.key(SOURCE_KEYS) === null) json.skipValue()
-    else isText = json.readString() && json.text(TEXT_SOURCES) !== null
-  }
-  return isText
 }

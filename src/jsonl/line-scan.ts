@@ -19,15 +19,32 @@ import { hasUnseen } from './prompt-bound.ts'
 
 const CUSTOM_ID_CHARACTERS_MAX = 512
 
-/** An input line that is well formed. Valid until the scanner's next scan: copy what must last. */
+export const METADATA_PAIRS_MAX = 16
+export const METADATA_KEY_CHARACTERS_MAX = 64
+export const METADATA_VALUE_CHARACTERS_MAX = 512
+
+const METADATA_KEYS = new Names('entity')
+
+/**
+ * An input line that is well formed. Valid until the scanner's next scan: copy what must last. Of its metadata, a few short
+ * strings, the entity is read at once and the rest on demand.
+ */
 export class InputLine {
   readonly ok = true
   /** The span of `custom_id` as written, without its quotes, and whether it holds escapes. */
   readonly custom_id_span: Span = { start: 0, end: 0 }
   custom_id_escaped = false
   readonly body = new BodyFacts()
-  readonly meta = new MetadataScan()
+  /** The reason to reject the metadata, or null. */
+  metadata_problem: string | null = null
+  /** The text in the metadata that cannot be stored, or null. */
+  metadata_text_problem: string | null = null
   readonly #json: JsonScanner
+  /** Empty spans at 0 where the line has no metadata, or no entity. */
+  readonly #metadata: Span = { start: 0, end: 0 }
+  readonly #entity: Span = { start: 0, end: 0 }
+  #entity_escaped = false
+  readonly #entities = new RepeatedText()
 
   constructor(json: JsonScanner) {
     this.#json = json
@@ -45,22 +62,81 @@ export class InputLine {
 
   /** `metadata.entity`, trimmed; null where it is absent or blank. */
   get entity(): string | null {
-    return this.meta.entity(this.#json)
+    const { start, end } = this.#entity
+    if (start === end) return null
+    return trimmedEntity(this.#entities.readSpan(this.#json, start, end, this.#entity_escaped))
   }
 
   /** Whether `metadata.entity` is blank: a new file with such a line is rejected, older files may have some. */
   get entity_is_blank(): boolean {
-    return this.meta.isBlankEntity(this.#json)
+    return this.#entity.end > 0 && this.entity === null
   }
 
   /** The metadata of the line, parsed on demand; null where it is absent or `null`. */
   get metadata(): Record<string, string> | null {
-    return this.meta.parse(this.#json)
+    if (this.#metadata.end === 0) return null
+    const pairs = this.#parsedMetadata()
+    if (!isStrings(pairs)) throw new TypeError('a value of metadata is no string')
+    return pairs
   }
 
   /** The endpoint that the line names. */
   get url(): EndpointPath {
     return this.body.endpoint.path
+  }
+
+  resetMetadata(): void {
+    this.metadata_problem = null
+    this.metadata_text_problem = null
+    setSpan(this.#metadata, 0, 0)
+    setSpan(this.#entity, 0, 0)
+  }
+
+  /** Reads the metadata, at which the scanner is. */
+  scanMetadata(): void {
+    this.resetMetadata()
+    const kind = this.#json.kind()
+    if (kind === 'object') this.#scanPairs()
+    else {
+      this.#json.skipValue()
+      if (kind !== 'null') this.metadata_problem = '`metadata` is not an object.'
+    }
+  }
+
+  #parsedMetadata(): object {
+    const { start, end } = this.#metadata
+    const value: unknown = JSON.parse(this.bytes.toString('utf8', start, end))
+    if (typeof value !== 'object' || value === null) throw new TypeError('metadata is no object')
+    return value
+  }
+
+  #scanPairs(): void {
+    const json = this.#json
+    const start = json.at
+    let pairs = 0
+    let suspect = false
+    let escaped = false
+    for (let more = json.beginObject(); more; more = json.nextMember()) {
+      pairs++
+      suspect ||= json.longerThan(METADATA_KEY_CHARACTERS_MAX, json.key_start, json.key_end, json.key_escaped)
+      escaped ||= json.key_escaped
+      const isEntity = json.key(METADATA_KEYS) !== null
+      if (json.readString()) {
+        const { text_start, text_end, text_escaped } = json
+        escaped ||= text_escaped
+        suspect ||= json.longerThan(METADATA_VALUE_CHARACTERS_MAX, text_start, text_end, text_escaped)
+        if (isEntity) {
+          setSpan(this.#entity, text_start, text_end)
+          this.#entity_escaped = text_escaped
+        }
+      } else suspect = true
+    }
+    setSpan(this.#metadata, start, json.at)
+    if (json.fault !== null) return
+    // A repeated key may replace an invalid value, so the parsed object decides.
+    if (suspect || pairs > METADATA_PAIRS_MAX) this.metadata_problem = problemOf(this.#parsedMetadata())
+    if (escaped && this.metadata_problem === null)
+      this.metadata_text_problem = textProblemOf(this.#parsedMetadata())
   }
 }
 
@@ -149,7 +225,7 @@ export class LineScanner {
     this.#method = 'missing'
     this.#url = 'missing'
     this.#body_kind = null
-    this.#line.meta.reset()
+    this.#line.resetMetadata()
   }
 
   #scanMembers(): void {
@@ -162,7 +238,7 @@ export class LineScanner {
           break
         case 'method':
           kind = json.kind()
-          this.#method = readWord(json, METHODS) === null ? 'wrong' : 'right'
+          this.#method = json.readWord(METHODS) === null ? 'wrong' : 'right'
           if (this.#method === 'wrong') this.#refusedMethod = this.#shown(kind)
           break
         case 'url':
@@ -176,7 +252,7 @@ export class LineScanner {
           else json.skipValue()
           break
         case 'metadata':
-          this.#line.meta.scan(json)
+          this.#line.scanMetadata()
           break
         default:
           json.skipValue()
@@ -187,7 +263,7 @@ export class LineScanner {
   /** Reads the `url`. A validated line may name an endpoint that the configuration no longer declares. */
   #readUrl(): EndpointPath | 'wrong' {
     const json = this.#json
-    const builtIn = readWord(json, URLS)
+    const builtIn = json.readWord(URLS)
     if (builtIn !== null || json.text_end <= json.text_start) return builtIn ?? 'wrong'
     const text = json.decode(json.text_start, json.text_end, json.text_escaped)
     if (this.#validated && isEndpointPath(text)) return text
@@ -237,7 +313,7 @@ export class LineScanner {
     if (this.#body_kind !== 'object') {
       return fault('invalid_body', `\`body\` is ${named(this.#body_kind)}, not an object.`, 'body')
     }
-    if (line.meta.problem !== null) return fault('invalid_metadata', line.meta.problem, 'metadata')
+    if (line.metadata_problem !== null) return fault('invalid_metadata', line.metadata_problem, 'metadata')
     const text = this.#validated ? null : this.#textFault()
     if (text) return text
     const { streams } = line.body
@@ -250,8 +326,8 @@ export class LineScanner {
     const line = this.#line
     const id = line.custom_id_escaped ? unstorable(line.custom_id) : null
     if (id !== null) return fault('invalid_custom_id', `\`custom_id\` ${id}.`, 'custom_id')
-    const { text_problem } = line.meta
-    if (text_problem !== null) return fault('invalid_metadata', text_problem, 'metadata')
+    const { metadata_text_problem: problem } = line
+    if (problem !== null) return fault('invalid_metadata', problem, 'metadata')
     const model = line.body.model === null ? null : unstorable(line.body.model)
     return model === null ? null : fault('invalid_body', `\`model\` ${model}.`, 'body.model')
   }
@@ -259,10 +335,6 @@ export class LineScanner {
 
 export function streamingMessage(key: string): string {
   return `\`${key}\` cannot be used: a batch never streams. Leave it out, or set it to false.`
-}
-
-function readWord<T extends string>(json: JsonScanner, names: Names<T>): T | null {
-  return json.readString() ? json.text(names) : null
 }
 
 function fault(code: ErrorCode, message: string, param: string): LineFault {
@@ -285,105 +357,6 @@ const KIND_NAMES: Record<JsonKind, string> = {
 
 function named(kind: JsonKind): string {
   return KIND_NAMES[kind]
-}
-
-export const METADATA_PAIRS_MAX = 16
-export const METADATA_KEY_CHARACTERS_MAX = 64
-export const METADATA_VALUE_CHARACTERS_MAX = 512
-
-const METADATA_KEYS = new Names('entity')
-
-/** Scans the `metadata` of a line, a few short strings. The entity is read at once; other keys are read on demand. */
-export class MetadataScan {
-  /** Whether the line has `metadata` that is not `null`. */
-  present = false
-  readonly span: Span = { start: 0, end: 0 }
-  /** The reason to reject the metadata, or null. */
-  problem: string | null = null
-  /** The text in the metadata that cannot be stored, or null. */
-  text_problem: string | null = null
-
-  #entity: Span = { start: 0, end: 0 }
-  #entity_escaped = false
-  #has_entity = false
-  #entities = new RepeatedText()
-
-  reset(): void {
-    this.present = false
-    this.problem = null
-    this.text_problem = null
-    setSpan(this.span, 0, 0)
-    setSpan(this.#entity, 0, 0)
-    this.#has_entity = false
-  }
-
-  /** Reads the value that `json` stands at. */
-  scan(json: JsonScanner): void {
-    this.reset()
-    const kind = json.kind()
-    if (kind === 'object') this.#scanPairs(json)
-    else {
-      json.skipValue()
-      if (kind !== 'null') this.problem = '`metadata` is not an object.'
-    }
-  }
-
-  /** `metadata.entity`; null where it is absent or blank. */
-  entity(json: JsonScanner): string | null {
-    const { start, end } = this.#entity
-    if (start === end) return null
-    return trimmedEntity(this.#entities.readSpan(json, start, end, this.#entity_escaped))
-  }
-
-  /** Whether `metadata.entity` is there and blank. */
-  isBlankEntity(json: JsonScanner): boolean {
-    return this.#has_entity && this.entity(json) === null
-  }
-
-  /** The pairs of valid metadata; null without any. */
-  parse(json: JsonScanner): Record<string, string> | null {
-    if (!this.present) return null
-    const pairs = this.#parsed(json)
-    if (!isStrings(pairs)) throw new TypeError('a value of metadata is no string')
-    return pairs
-  }
-
-  #parsed(json: JsonScanner): object {
-    const value: unknown = JSON.parse(json.bytes.toString('utf8', this.span.start, this.span.end))
-    if (typeof value !== 'object' || value === null) throw new TypeError('metadata is no object')
-    return value
-  }
-
-  #scanPairs(json: JsonScanner): void {
-    this.present = true
-    const start = json.at
-    let pairs = 0
-    let suspect = false
-    let escaped = false
-    for (let more = json.beginObject(); more; more = json.nextMember()) {
-      pairs++
-      suspect ||= json.longerThan(METADATA_KEY_CHARACTERS_MAX, json.key_start, json.key_end, json.key_escaped)
-      escaped ||= json.key_escaped
-      const isEntity = json.key(METADATA_KEYS) !== null
-      if (json.readString()) {
-        const { text_start, text_end, text_escaped } = json
-        escaped ||= text_escaped
-        suspect ||= json.longerThan(METADATA_VALUE_CHARACTERS_MAX, text_start, text_end, text_escaped)
-        if (isEntity) {
-          setSpan(this.#entity, text_start, text_end)
-          this.#entity_escaped = text_escaped
-          this.#has_entity = true
-        }
-      } else suspect = true
-    }
-    setSpan(this.span, start, json.at)
-    // A repeated key may replace an invalid value, so the parsed object decides.
-    if ((suspect || pairs > METADATA_PAIRS_MAX) && json.fault === null) {
-      this.problem = problemOf(this.#parsed(json))
-    }
-    if (escaped && this.problem === null && json.fault === null)
-      this.text_problem = textProblemOf(this.#parsed(json))
-  }
 }
 
 function isStrings(pairs: object): pairs is Record<string, string> {

@@ -53,7 +53,7 @@ export function readResultLine(line: Buffer, endpoint: EndpointPath): ReadResult
   if (json.kind() !== 'object') return null
   for (let more = json.beginObject(); more; more = json.nextMember()) {
     const key = json.key(KEYS)
-    if (key === 'custom_id' && json.kind() === 'string') id = readText()
+    if (key === 'custom_id' && json.kind() === 'string') id = json.readText()
     else if (key === 'response' && json.kind() === 'object') {
       for (let inner = json.beginObject(); inner; inner = json.nextMember()) {
         const field = json.key(RESPONSE_KEYS)
@@ -64,7 +64,7 @@ export function readResultLine(line: Buffer, endpoint: EndpointPath): ReadResult
     } else if (key === 'result' && json.kind() === 'object') {
       for (let inner = json.beginObject(); inner; inner = json.nextMember()) {
         const field = json.key(RESULT_KEYS)
-        if (field === 'type' && json.kind() === 'string') found.ended = readText()
+        if (field === 'type' && json.kind() === 'string') found.ended = json.readText()
         else if (field === 'message') found.body = bytesOfValue(line)
         else if (field === 'error') found.error = bytesOfValue(line)
         else json.skipValue()
@@ -87,10 +87,6 @@ interface FoundResult {
   ended: string | null
   body: Buffer | null
   error: Buffer | null
-}
-
-function readText(): string | null {
-  return json.readString() ? json.decode(json.text_start, json.text_end, json.text_escaped) : null
 }
 
 function bytesOfValue(line: Buffer): Buffer {
