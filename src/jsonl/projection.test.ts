@@ -106,7 +106,7 @@ test('lines with long prompts are summed by what their prompts may reach, so tha
   const sums = emptySums('m', null)
   const ofBytes = (bytes: number) => lineOf({ messages: [{ role: 'user', content: 'x'.repeat(bytes) }] }).body
   for (const bytes of [10, 10, 100_000, 110_000, 600_000]) addLine(sums, ofBytes(bytes))
-  const parts = partsOf(sums).map(({ lines, reach = 0 }) => [lines, Math.floor(reach / 1_000)])
+  const parts = partsOf(sums).map(({ lines, reach }) => [lines, Math.floor(reach / 1_000)])
   assert.deepEqual(parts, [
     [2, 4],
     [2, 114],

@@ -27,17 +27,16 @@ export interface TokenSums {
   lines: number
   /** Estimated input tokens, before a model's correction. */
   input_tokens: number
-  /** The part of `input_tokens` for media and token IDs; 0 if absent. */
-  exact_tokens?: number
-  media_parts?: number
+  /** The part of `input_tokens` for media and token IDs. */
+  exact_tokens: number
   /** The number of further lines whose prompts have unseen parts; 0 if absent. */
   unseen_lines?: number
   /** The sum of max_tokens (or max_completion_tokens) times `n`, over the lines that set a limit. */
   output_tokens_max_given: number
   /** The sum of `n` over the lines without a limit, to be multiplied by the model's max_output_tokens. */
   open_choices: number
-  /** The limit of tokens of each line's prompt; absent: any number. */
-  reach?: number
+  /** The limit of tokens of each line's prompt. */
+  reach: number
   /** Separate sums for lines with long prompts, by their `reach`, since prices depend on it. */
   longer?: TokenSums[]
 }
@@ -84,11 +83,11 @@ export function addLine(group: TokenSums, body: BodyFacts): void {
   const prompt = promptOf(body)
   const reach = promptReach(body, prompt)
   const sums = reach > LONG_TOKENS_MIN ? longerSums(group, reach) : group
-  sums.reach = Math.max(sums.reach ?? 0, reach)
+  sums.reach = Math.max(sums.reach, reach)
   sums.lines++
   if (body.unseen) sums.unseen_lines = (sums.unseen_lines ?? 0) + 1
   else {
-    sums.exact_tokens = atMost((sums.exact_tokens ?? 0) + prompt.exact_tokens)
+    sums.exact_tokens = atMost(sums.exact_tokens + prompt.exact_tokens)
     sums.input_tokens = atMost(sums.input_tokens + estimateInput(prompt))
   }
   if (output === null) sums.open_choices = atMost(sums.open_choices + choicesOf(body))
@@ -98,7 +97,7 @@ export function addLine(group: TokenSums, body: BodyFacts): void {
 /** The sums for the lines whose reach is between the same powers of two. */
 function longerSums(group: TokenSums, reach: number): TokenSums {
   group.longer ??= []
-  const power = (tokens = 0): number => Math.ceil(Math.log2(tokens))
+  const power = (tokens: number): number => Math.ceil(Math.log2(tokens))
   const found = group.longer.find((one) => power(one.reach) === power(reach))
   if (found !== undefined) return found
   const sums = emptySums(group.model, group.entity)
@@ -146,7 +145,7 @@ function projectPart(sums: TokenSums, model: Model): ProjectedTokens {
   const open = sums.open_choices * (model.max_output_tokens ?? 0)
   // The number of lines less one, since each line's estimate is rounded up.
   const rounding = Math.max(0, sums.lines - unseen_lines - 1)
-  const seen = projectedInput(sums.input_tokens, exactTokensOf(sums), model, rounding)
+  const seen = projectedInput(sums.input_tokens, sums.exact_tokens, model, rounding)
   return {
     input_tokens: atMost(seen + unseen_lines * windowOf(model.context_window)),
     output_tokens_max: atMost(sums.output_tokens_max_given + open),
@@ -230,10 +229,6 @@ const PROMPT_ROLES: ReadonlySet<FieldRole> = new Set([
 
 function estimateInput({ bytes, exact_tokens }: Prompt): number {
   return atMost(estimateTokens(bytes) + exact_tokens)
-}
-
-function exactTokensOf({ exact_tokens, media_parts = 0 }: TokenSums): number {
-  return exact_tokens ?? media_parts * MEDIA_PART_TOKENS
 }
 
 /** The estimate with the correction that is known for this model. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { accountsOf } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
-import type { TokenSums } from '../jsonl/projection.ts'
+import { emptySums, type TokenSums } from '../jsonl/projection.ts'
 import { type BatchProjection, projectBatch } from './check-limits.ts'
 
 function entitiesOf({ payers }: BatchProjection): Set<string> {
@@ -26,12 +26,10 @@ const MODELS = new Map([
 
 function sums(part: Partial<TokenSums>): TokenSums {
   return {
-    model: 'm',
-    entity: null,
+    ...emptySums('m', null),
     lines: 1,
     input_tokens: 10,
     output_tokens_max_given: 5,
-    open_choices: 0,
     ...part,
   }
 }

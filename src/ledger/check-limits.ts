@@ -6,7 +6,7 @@ import { type Reask, readReask } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
 import { accountsOf, type Payer } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
-import { addSpend, COUNT_MAX, counted, NO_SPEND, plus, type Spend } from '../domain/money.ts'
+import { addSpend, counted, NO_SPEND, plus, type Spend } from '../domain/money.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
 import {
   type FileIndex,
@@ -187,7 +187,7 @@ function projectGroup(
   const sizes = partsOf(sums)
   const parts = sizes.map((part) => {
     const once = model ? projectSums(part, model) : { input_tokens: 0, output_tokens_max: 0 }
-    return projectLines(once, model, reask, part.lines, part.reach ?? COUNT_MAX)
+    return projectLines(once, model, reask, part.lines, part.reach)
   })
   return {
     model: sums.model,

@@ -20,6 +20,7 @@ import { entityType } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
 import { type LimitWindow, type Payer, windowAt } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
+import { emptySums } from '../jsonl/projection.ts'
 import type { LimitRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { closeSession } from '../store/workers.ts'
@@ -242,12 +243,9 @@ async function submit(
 ): Promise<void> {
   const { entity, key_id, model: id } = payer
   const sums = {
-    model: id,
-    entity,
+    ...emptySums(id, entity),
     lines: 1,
     input_tokens: tokens,
-    output_tokens_max_given: 0,
-    open_choices: 0,
   }
   const model: Model = {
     id: id ?? '',

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type TestServer, testServer } from '../../test/support/test-server.ts'
+import { emptySums } from '../jsonl/projection.ts'
 import { openSession, setWorkerReport } from '../store/workers.ts'
 import type { UpstreamStatus } from '../wire/status.ts'
 
@@ -19,8 +20,10 @@ const UPSTREAM: UpstreamStatus = {
 
 /** The estimate for a file of so many lines of the model sim-1: seconds from now, or null. */
 async function secondsFor(server: TestServer, lines: number, more: object = {}): Promise<number | null> {
-  const tokens = { input_tokens: lines, output_tokens_max_given: lines, open_choices: 0 }
-  const sums = { model: 'sim-1', entity: null, lines, bytes: 0, ...tokens }
+  const sums = {
+    ...emptySums('sim-1', null),
+    ...{ lines, input_tokens: lines, output_tokens_max_given: lines },
+  }
   const input_file_id = await server.processedFile({ line_count: lines, groups: [sums] })
   const body = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h', ...more }
   const answer = await server.call('POST', '/v1/batches?dry_run=true', { body })

@@ -6,6 +6,7 @@ import { describe, test } from 'node:test'
 import { exportJWK, exportSPKI, generateKeyPair, type JWTPayload, SignJWT, UnsecuredJWT } from 'jose'
 import { type Listening, listen } from '../../../test/support/listen.ts'
 import { type Answer, type TestServer, testServer } from '../../../test/support/test-server.ts'
+import { emptySums } from '../../jsonl/projection.ts'
 import { revokeKey } from '../../store/projects.ts'
 import type { ServerDependencies } from '../server.ts'
 import type { JwtRules } from './jwt-identity.ts'
@@ -13,9 +14,7 @@ import type { JwtRules } from './jwt-identity.ts'
 const ISSUER = 'https://issuer.example'
 const SUBJECT = 'system:serviceaccount:team-a:etl'
 const PATH = '/v1/batches'
-const GROUPS = [
-  { model: 'sim-1', entity: null, lines: 1, input_tokens: 10, output_tokens_max_given: 10, open_choices: 0 },
-]
+const GROUPS = [{ ...emptySums('sim-1', null), lines: 1, input_tokens: 10, output_tokens_max_given: 10 }]
 
 type Pair = Awaited<ReturnType<typeof generateKeyPair>>
 

@@ -98,7 +98,7 @@ test('queued lines', async () => {
 test('queued tokens count for each model by itself, and are free again as lines end', async () => {
   await using server = await serverWith({ queued_tokens: 1000 })
   const tokens = (model: string | null, output_tokens_max_given: number): TokenSums => ({
-    ...{ model, entity: null, lines: 2, input_tokens: 100, output_tokens_max_given, open_choices: 0 },
+    ...{ ...emptySums(model, null), lines: 2, input_tokens: 100, output_tokens_max_given },
   })
   const of = (...groups: TokenSums[]): Promise<string> => server.processedFile({ line_count: 2, groups })
   const file = await of(tokens('sim-1', 500), tokens(null, 1))
