@@ -96,10 +96,9 @@ function formsOf(field: unknown, root: object, depth = 0): unknown[] {
   if (!isRecord(field) || depth > FORMS_DEPTH_MAX) return [field]
   const { $ref, anyOf, oneOf, allOf } = field
   if (isText($ref)) return formsOf(referenced($ref, root), root, depth + 1)
-  const choices = [anyOf, oneOf, Array.isArray(allOf) && allOf.length === 1 ? allOf : undefined].find((one) =>
-    Array.isArray(one),
-  )
-  return Array.isArray(choices) ? choices.flatMap((one) => formsOf(one, root, depth + 1)) : [field]
+  const only = Array.isArray(allOf) && allOf.length === 1 ? allOf : undefined
+  const choices = [anyOf, oneOf, only].find(Array.isArray)
+  return choices?.flatMap((one) => formsOf(one, root, depth + 1)) ?? [field]
 }
 
 /** Resolves a reference; undefined where it leads out of the schema, or nowhere. */
@@ -110,10 +109,8 @@ function referenced(ref: string, root: object): unknown {
 }
 
 function typeOf(forms: readonly unknown[], root: object, level = 0): ColumnType {
-  const some = forms.filter(
-    (form) => !kindsOf(form).every((kind) => kind === 'null') || kindsOf(form).length === 0,
-  )
-  const kinds = new Set(some.flatMap((form) => (kindsOf(form).length === 0 ? [null] : kindsOf(form))))
+  const some = forms.filter((form) => kindsOf(form).some((kind) => kind !== 'null'))
+  const kinds = new Set(some.flatMap(kindsOf))
   kinds.delete('null')
   if (kinds.size === 2 && kinds.has('integer') && kinds.has('number')) return 'number'
   const [kind] = kinds
@@ -128,12 +125,12 @@ function itemsOf(field: unknown): unknown {
   return isRecord(field) && !('prefixItems' in field) ? field.items : undefined
 }
 
-/** The types of a value, or of its choices, since an enum often has no type. */
+/** The types of a value, or of its choices, since an enum often has no type; `any` without either. */
 function kindsOf(field: unknown): readonly unknown[] {
-  if (!isRecord(field)) return []
+  if (!isRecord(field)) return ['any']
   const { type, enum: choices = 'const' in field ? [field.const] : undefined } = field
-  if (type !== undefined) return Array.isArray(type) ? type : [type]
-  return Array.isArray(choices) ? [...new Set(choices.map(kindOfValue))] : []
+  if (type !== undefined) return [type].flat()
+  return Array.isArray(choices) && choices.length > 0 ? choices.map(kindOfValue) : ['any']
 }
 
 function kindOfValue(value: unknown): string {

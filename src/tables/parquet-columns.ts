@@ -25,11 +25,12 @@ export function parquetColumn(tree: SchemaTree): { type: ColumnType; parquet: Pa
   const [element] = declared
   if (element === undefined || declared.length > 1 || element.repetition_type === 'REPEATED')
     return { type: 'json', parquet: { declared, stored: declared } }
-  const read = scalarOf(element)
-  return {
-    type: read.type,
-    parquet: { declared: [read.declared ?? element], stored: [read.stored ?? element], text: read.text },
-  }
+  return scalarColumn(element)
+}
+
+function scalarColumn(element: SchemaElement): { type: ColumnType; parquet: ParquetColumn } {
+  const { type, declared = element, stored = element, text } = scalarOf(element)
+  return { type, parquet: { declared: [declared], stored: [stored], text } }
 }
 
 interface ScalarColumn {
@@ -134,18 +135,16 @@ function whole(stored: unknown): bigint {
 
 /** A column of decimals with `scale` decimal places. */
 export function decimalColumn(name: string, scale: number): Column {
-  const plain: SchemaElement = { name, repetition_type: 'OPTIONAL', type: 'INT64' }
-  const declared: SchemaElement = { ...plain, converted_type: 'DECIMAL', precision: 18, scale }
-  const text = (stored: unknown): string => decimalText(stored, scale)
-  return { name, type: 'string', parquet: { declared: [declared], stored: [plain], text } }
+  return wholeColumn({ name, converted_type: 'DECIMAL', precision: 18, scale })
 }
 
 /** A column of times, given in Unix ms. */
 export function timeColumn(name: string): Column {
-  const plain: SchemaElement = { name, repetition_type: 'OPTIONAL', type: 'INT64' }
-  const declared: SchemaElement = { ...plain, converted_type: 'TIMESTAMP_MILLIS' }
-  const text = (stored: unknown): string => timeText(stored, 'MILLIS', true)
-  return { name, type: 'string', parquet: { declared: [declared], stored: [plain], text } }
+  return wholeColumn({ name, converted_type: 'TIMESTAMP_MILLIS' })
+}
+
+function wholeColumn(element: SchemaElement): Column {
+  return { name: element.name, ...scalarColumn({ ...element, repetition_type: 'OPTIONAL', type: 'INT64' }) }
 }
 
 function decimalText(stored: unknown, scale: number): string {

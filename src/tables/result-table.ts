@@ -1,6 +1,5 @@
 // Makes a table of the results of a batch, with what each line used and cost.
-import Type from 'typebox'
-import { Compile } from 'typebox/compile'
+import { isRecord } from '../domain/json-record.ts'
 import { type AnswerColumns, type ResultRow, withCells } from './answer-cells.ts'
 import type { Cell, Column, TableWriter } from './table.ts'
 
@@ -9,22 +8,6 @@ const USAGE: readonly Column[] = [
   { name: 'output_tokens', type: 'integer' },
   { name: 'cost_usd', type: 'number' },
 ]
-
-const Count = Type.Optional(Type.Number())
-const CountOrNull = Type.Optional(Type.Union([Type.Number(), Type.Null()]))
-const used = Compile(
-  Type.Object({
-    usage: Type.Object({
-      prompt_tokens: Count,
-      completion_tokens: Count,
-      input_tokens: Count,
-      output_tokens: Count,
-      cache_read_input_tokens: CountOrNull,
-      cache_creation_input_tokens: CountOrNull,
-      cost_usd: Count,
-    }),
-  }),
-)
 
 export interface WrittenRows {
   rows: number
@@ -62,13 +45,16 @@ export async function* writeResults(
 
 function usageCells({ response }: ResultRow): Cell[] {
   const body: unknown = response?.body
-  if (!used.Check(body)) return [null, null, null]
-  const { usage } = body
-  const { cache_read_input_tokens: read, cache_creation_input_tokens: written } = usage
-  const input = usage.prompt_tokens ?? usage.input_tokens
+  const usage = isRecord(body) && isRecord(body.usage) ? body.usage : {}
+  const count = (name: string): number | null => {
+    const value = usage[name]
+    return typeof value === 'number' ? value : null
+  }
+  const input = count('prompt_tokens') ?? count('input_tokens')
+  const cached = (count('cache_read_input_tokens') ?? 0) + (count('cache_creation_input_tokens') ?? 0)
   return [
-    input === undefined ? null : input + (read ?? 0) + (written ?? 0),
-    usage.completion_tokens ?? usage.output_tokens ?? null,
-    usage.cost_usd ?? null,
+    input === null ? null : input + cached,
+    count('completion_tokens') ?? count('output_tokens'),
+    count('cost_usd'),
   ]
 }

@@ -32,7 +32,8 @@ export async function* tableBytes(
   let bytes = 0
   try {
     // The reader of the decoder gets its error.
-    for await (const block of readable(pipeline(blocks, decoder, () => {}))) {
+    const expanded: AsyncIterable<Buffer> = pipeline(blocks, decoder, () => {})
+    for await (const block of expanded) {
       bytes += block.length
       if (bytes > bytesMax)
         throw new TableError(
@@ -50,11 +51,6 @@ export async function* tableBytes(
     blocks.destroy()
     decoder.destroy()
   }
-}
-
-async function* readable(stream: Readable): AsyncGenerator<Buffer> {
-  const blocks: AsyncIterable<Buffer> = stream
-  yield* blocks
 }
 
 async function* blocksOf(source: TableSource): AsyncGenerator<Buffer> {
