@@ -157,11 +157,6 @@ export class ChunkResults {
     return this.#unfinished
   }
 
-  /** Bytes of results in memory that no commit has counted yet. */
-  get freshBytes(): number {
-    return this.#fresh.bytes
-  }
-
   /** Bytes of memory that results take, committed ones included. */
   get keptBytes(): number {
     return this.#keptBytes

@@ -13,6 +13,7 @@ import { readExpiries, readVisibleResults } from '../store/files.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/answer-cells.ts'
+import { chunkKey } from './chunk-results.ts'
 import { readChunkJournal } from './journal.ts'
 import { type FinishedLine, placesInBlobs, readLineIndex, type Span } from './line-index.ts'
 import { bytesIn, type Ports, readSpans } from './read-content.ts'
@@ -80,7 +81,7 @@ export async function finishedLines(ports: ReadPorts, chunk: ChunkRow): Finished
   if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
   const known = lastRead.get(ports.db) ?? new BoundedMap(LAST_READ_MAX)
   lastRead.set(ports.db, known)
-  const [name, commit] = [`${chunk.batch_id} ${chunk.idx}`, `${chunk.epoch} ${chunk.commit_seq}`]
+  const [name, commit] = [chunkKey(chunk.batch_id, chunk.idx), `${chunk.epoch} ${chunk.commit_seq}`]
   const last = known.get(name)
   if (last?.commit === commit) return await last.lines
   const lines = inJournals(ports, chunk)

@@ -4,15 +4,13 @@
 
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { isDamaged } from '../blobs/blobs.ts'
-import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-import type { Clock } from '../domain/clock.ts'
+import type { SealedBlob } from '../blobs/sealed.ts'
 import { newId } from '../domain/ids.ts'
-import type { Log } from '../domain/log.ts'
 import type { FinishRules } from '../lifecycle/batch.ts'
 import { type Fenced, parkChunk, rejectChunk } from '../store/chunks.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
-import type { StatementRejected, Store, Writer } from '../store/store.ts'
+import type { Ports, StatementRejected, Writer } from '../store/store.ts'
 import type { ChunkResults, Fresh } from './chunk-results.ts'
 import type { RunCommit } from './commit.ts'
 import {
@@ -54,11 +52,7 @@ export type Recorded<R> =
   /** The end of recording of a chunk. */
   | { kind: 'closed'; run: R; how: RunEnd }
 
-interface RecorderOptions<R extends RecordedRun> {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
-  log: Log
+interface RecorderOptions<R extends RecordedRun> extends Ports {
   rules: FinishRules
   flushIntervalMs: number
   /** Counts the bytes of results in memory. */
@@ -115,7 +109,9 @@ export class Recorder<R extends RecordedRun> {
       this.#keep(run, run.results.keptBytes)
       if (run.results.unfinished === 0) this.#seal(run)
     }
-    if (this.#freshBytes() > this.#options.answers.unwrittenBytesMax) this.#startJournal(0)
+    let freshBytes = 0
+    for (const { results } of this.#open) freshBytes += results.fresh.bytes
+    if (freshBytes > this.#options.answers.unwrittenBytesMax) this.#startJournal(0)
     else this.#arm()
   }
 
@@ -172,12 +168,6 @@ export class Recorder<R extends RecordedRun> {
     if (bytes === 0) this.#kept.delete(run)
     else this.#kept.set(run, bytes)
     this.#options.answers.result_bytes = this.#keptBytes
-  }
-
-  #freshBytes(): number {
-    let bytes = 0
-    for (const { results } of this.#open) bytes += results.freshBytes
-    return bytes
   }
 
   /** Sets the timer for the next journal. */

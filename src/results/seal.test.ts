@@ -183,7 +183,7 @@ describe('a journal', () => {
     const first = Array.from({ length: 30 }, (_, i) => written(i + 1, i % 3 ? 'output' : 'error', 400_000))
     const second = Array.from({ length: 3 }, (_, i) => written(i + 7, 'output', 10))
     const { blob, bytes } = await writeJournal(sealed, 'journals/1', [...first, ...second])
-    const border = resultsOf(first).freshBytes
+    const border = resultsOf(first).fresh.bytes
     for (const [byte_start, byte_end, lines] of [
       [0, border, first],
       [border, bytes, second],
