@@ -78,17 +78,16 @@ export function wrapKey(data_key: Buffer, project_id: string, key: string, maste
 
 /** Unwraps a data key. Throws BlobDamaged, which tells a wrong master key, another blob and alteration apart. */
 export function unwrapKey(wrapped: string, project_id: string, key: string, master: MasterKey): Buffer {
-  const bytes = Buffer.from(wrapped, 'base64url')
-  if (bytes.length !== WRAPPED_BYTES || bytes[0] !== VERSION)
-    throw new BlobDamaged(key, 'its wrapped key is none of ours')
-  const head = bytes.subarray(0, HEAD_BYTES)
-  const master_id = head.subarray(1).toString('hex')
+  const master_id = masterKeyIdOf(wrapped)
+  if (master_id === null) throw new BlobDamaged(key, 'its wrapped key is none of ours')
   if (master_id !== master.id) {
     throw new BlobDamaged(
       key,
       `sealed with another master key (${master_id}; this process has ${master.id}): start with the key that sealed it`,
     )
   }
+  const bytes = Buffer.from(wrapped, 'base64url')
+  const head = bytes.subarray(0, HEAD_BYTES)
   const nonce = bytes.subarray(HEAD_BYTES, HEAD_BYTES + XAES_NONCE_BYTES)
   const sealed = bytes.subarray(HEAD_BYTES + XAES_NONCE_BYTES)
   try {

@@ -48,6 +48,7 @@ const INLINE_BYTES_MAX = 64 * 1024
 const RENAME_TRIES = 3
 /** Error codes of the system for a path that leads to no file. */
 const MISSING = ['ENOENT', 'ENOTDIR', 'EISDIR']
+const isMissing = (cause: unknown): boolean => MISSING.includes(errnoOf(cause) ?? '')
 
 /** Blobs under a folder, which is created when the first blob is put. */
 export class DiskBlobs implements Blobs {
@@ -118,8 +119,7 @@ export class DiskBlobs implements Blobs {
     try {
       await unlink(path)
     } catch (cause) {
-      const code = errnoOf(cause)
-      if (code !== null && MISSING.includes(code)) return
+      if (isMissing(cause)) return
       throw new BlobStoreFailed(`deleting blob ${key}`, cause)
     }
     await this.#folders.prune(dirname(path))
@@ -166,8 +166,7 @@ export class DiskBlobs implements Blobs {
     try {
       entries = await opendir(join(this.#objects, folder))
     } catch (cause) {
-      const code = errnoOf(cause)
-      if (code !== null && MISSING.includes(code)) return
+      if (isMissing(cause)) return
       throw new BlobStoreFailed(doing, cause)
     }
     for await (const entry of entries) {
@@ -238,8 +237,7 @@ export class DiskBlobs implements Blobs {
     try {
       return await call()
     } catch (cause) {
-      const code = errnoOf(cause)
-      throw code !== null && MISSING.includes(code) ? new BlobMissing(key) : new BlobStoreFailed(doing, cause)
+      throw isMissing(cause) ? new BlobMissing(key) : new BlobStoreFailed(doing, cause)
     }
   }
 
