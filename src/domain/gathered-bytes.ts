@@ -100,12 +100,7 @@ const PIECE_BYTES_MIN = 32
 export const TINY_PIECES = `in pieces of less than ${PIECE_BYTES_MIN} bytes`
 
 /** Thrown when the pieces of a body are so small that reading them takes too much time. */
-export class TinyPieces extends Error {
-  constructor() {
-    super(`the body comes ${TINY_PIECES}`)
-    this.name = 'TinyPieces'
-  }
-}
+export class TinyPieces extends Error {}
 
 /** Judges the pieces of one body by their size. */
 export class PieceSizes {
@@ -145,7 +140,7 @@ export async function* gathered(body: Readable, aheadBytes = AHEAD_BYTES): Async
   // The promise is awaited after the last piece, or never if the reader stops.
   over.promise.catch(() => {})
   body.on('data', (piece: Buffer) => {
-    if (!sizes.allow(piece.length)) body.destroy(new TinyPieces())
+    if (!sizes.allow(piece.length)) body.destroy(new TinyPieces(`the body comes ${TINY_PIECES}`))
     held.add(piece)
     if (held.bytes >= aheadBytes) body.pause()
     wake()

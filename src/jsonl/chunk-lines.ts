@@ -86,12 +86,7 @@ interface BatchDefaults {
 }
 
 /** Thrown when the bytes of a chunk differ from the validated file. */
-export class InputChanged extends Error {
-  constructor(message: string) {
-    super(message)
-    this.name = 'InputChanged'
-  }
-}
+export class InputChanged extends Error {}
 
 /**
  * Reads the lines of a chunk from its bytes. A line that does not scan was not in the validated file: that throws

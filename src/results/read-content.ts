@@ -176,7 +176,7 @@ let wide = 0
 
 export type Content = Pick<FileRow, 'id' | 'project_id' | 'content_blob' | 'batch_id' | 'part' | 'bytes'>
 
-/** The bytes of `range`, which lies within the file. Throws ContentDestroyed, ContentShort. */
+/** The bytes of `range`, which lies within the file. Throws if the file is deleted meanwhile. */
 export async function* readContent(ports: Ports, file: Content, range: ByteRange): AsyncGenerator<Buffer> {
   const pieces =
     file.content_blob === null ? resultPieces(ports, file, range) : [{ key: file.content_blob, range }]
@@ -214,7 +214,7 @@ async function* readPiece({ db, sealed }: Ports, project_id: string, piece: Piec
     }
   }
   const blob = await readBlobRow(db, piece.key)
-  if (!blob) throw new ContentDestroyed(piece.key)
+  if (!blob) throw destroyed(piece.key)
   yield* streamSpan(sealed, { project_id, blob, range: piece.range })
 }
 
@@ -234,8 +234,9 @@ async function* resultPieces(ports: Ports, file: Content, range: ByteRange): Asy
     offset += bytes
     if (offset >= range.end) return
   }
-  // The response has announced the missing bytes, and the caller would wait for them.
-  if (offset < range.end) throw new ContentShort(file, offset)
+  // The database is damaged. The response has announced the missing bytes, and the caller would wait for them.
+  if (offset < range.end)
+    throw new Error(`the chunks of ${file.id} hold ${offset} bytes, but the file has ${file.bytes}`)
 }
 
 /** The result lines of chunks that share a stretch, in the order of the input. */
@@ -249,7 +250,7 @@ async function linesInTurn(
       const key = part === 'output' ? output_blob : error_blob
       const audit = await readBlobRow(db, audit_blob ?? '')
       const blob = key === null ? undefined : await readBlobRow(db, key)
-      if (!audit || (key !== null && !blob)) throw new ContentDestroyed(key ?? `${audit_blob}`)
+      if (!audit || (key !== null && !blob)) throw destroyed(key ?? `${audit_blob}`)
       const index = await readLineIndex(sealed, project_id, audit)
       return placesInBlobs(index, { project_id, audit, output: blob, error: blob })
     }),
@@ -272,18 +273,7 @@ function cutSpans(spans: readonly Span[], { start, end }: ByteRange): Span[] {
   })
 }
 
-/** Thrown when the file was deleted while it was being read. */
-class ContentDestroyed extends Error {
-  constructor(key: string) {
-    super(`the content in ${key} has been destroyed`)
-    this.name = 'ContentDestroyed'
-  }
-}
-
-/** Thrown for a damaged database: the chunks of the batch are shorter than its file. */
-class ContentShort extends Error {
-  constructor({ id, bytes }: Content, actualBytes: number) {
-    super(`the chunks of ${id} hold ${actualBytes} bytes, but the file has ${bytes}`)
-    this.name = 'ContentShort'
-  }
+/** The error for a file that was deleted while it was being read. */
+function destroyed(key: string): Error {
+  return new Error(`the content in ${key} has been destroyed`)
 }

@@ -164,7 +164,7 @@ async function getObject(
       ContentRange?.startsWith(`bytes ${start}-`) ?? (start === 0 && ContentLength <= (end ?? 0))
     if (ranged && !isAsked) {
       Body.destroy()
-      throw new RangeIgnored()
+      throw new RangeIgnored('the server ignores `Range`')
     }
     return ahead(options.abortSignal ? addAbortSignal(options.abortSignal, Body) : Body)
   } catch (cause) {
@@ -175,20 +175,10 @@ async function getObject(
 }
 
 /** The error for a server that sends other bytes than the range, mostly the whole object. */
-class RangeIgnored extends Error {
-  constructor() {
-    super('the server ignores `Range`')
-    this.name = 'RangeIgnored'
-  }
-}
+class RangeIgnored extends Error {}
 
 /** The error for an answer that broke off; its received bytes are valid. */
-class Broken extends Error {
-  constructor(cause: unknown) {
-    super('the answer broke off', { cause })
-    this.name = 'Broken'
-  }
-}
+class Broken extends Error {}
 
 /** Reads ahead of the reader, and closes the connection when the reader stops. */
 async function* ahead(body: Readable): AsyncGenerator<Buffer, void, undefined> {
@@ -196,7 +186,7 @@ async function* ahead(body: Readable): AsyncGenerator<Buffer, void, undefined> {
   try {
     for (;;) {
       const next = await pieces.next().catch((cause: unknown) => {
-        throw new Broken(cause)
+        throw new Broken('the answer broke off', { cause })
       })
       if (next.done) return
       yield next.value
