@@ -22,6 +22,14 @@ export interface SealedBlob {
 
 export type SealedBlobs = Pick<Sealing, 'put' | 'read' | 'readAll' | 'delete'>
 
+/** Deletes blobs to which no row refers. A blob that cannot be deleted becomes an orphan, and the sweep deletes it. */
+export async function discardBlobs(
+  sealed: Pick<SealedBlobs, 'delete'>,
+  blobs: readonly SealedBlob[],
+): Promise<void> {
+  await Promise.allSettled(blobs.map(({ key }) => sealed.delete(key)))
+}
+
 /** The number of cached frame tables: chunks of one large input are read range by range. */
 const TABLES_KEPT = 32
 

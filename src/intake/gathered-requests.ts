@@ -3,7 +3,7 @@
 // sends a chunk as soon as it is stored; the batch accepts further requests for a while. Then its lines become a file
 // like any other (closeGathered), which the task `plan` of the batch does, so that no crash leaves a batch open.
 import { BlobMissing, isDamaged } from '../blobs/blobs.ts'
-import type { SealedBlob } from '../blobs/sealed.ts'
+import { discardBlobs, type SealedBlob } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, stopReason } from '../domain/batch.ts'
 import { BoundedMap } from '../domain/bounded-map.ts'
 import { sleep } from '../domain/clock.ts'
@@ -319,8 +319,9 @@ export class GatheredRequests<T> {
         await this.#record(tx, accepted, now)
         return next
       })
-    const stored = await commitOrDiscard(commit, () => sealed.delete(input_blob))
-    if (!stored) await sealed.delete(input_blob)
+    const discard = (): Promise<void> => discardBlobs(sealed, [blob])
+    const stored = await commitOrDiscard(commit, discard)
+    if (!stored) await discard()
     return stored
   }
 

@@ -2,7 +2,7 @@
 // earlier lines are in blobs, by shard, so that one shard of all lines can be read at a time. They make the index of
 // custom_ids.
 
-import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import { discardBlobs, type SealedBlob, type SealedBlobs } from '../blobs/sealed.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import { mapAhead } from '../domain/project-queue.ts'
 import { customIdIndex, type Entries, EqualHashes, type OnCollision } from '../jsonl/custom-ids.ts'
@@ -93,8 +93,11 @@ export class StoredIds {
     return shards
   }
 
-  /** Deletes the blobs of `add`. A blob that cannot be deleted becomes an orphan. */
+  /** Deletes the blobs of `add`. */
   async discard(): Promise<void> {
-    await Promise.allSettled(this.#parts.splice(0).map(({ blob }) => this.#sealed.delete(blob.key)))
+    await discardBlobs(
+      this.#sealed,
+      this.#parts.splice(0).map(({ blob }) => blob),
+    )
   }
 }

@@ -1,7 +1,7 @@
 // Uploads in parts: each part is stored as it arrives, in any order and beside others, and survives a restart.
 // Completing the upload reads its parts in the given order as one content, which becomes a file like any other.
 import { createHash } from 'node:crypto'
-import type { SealedBlob } from '../blobs/sealed.ts'
+import { discardBlobs, type SealedBlob } from '../blobs/sealed.ts'
 import { type Clock, every, sleep } from '../domain/clock.ts'
 import { ApiError, ERRORS, invalidParam, isErrorCode } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
@@ -118,7 +118,7 @@ export async function addPart(
       await insertUploadPart(tx, { ...part, created })
       return { ...part, created }
     })
-  return await commitOrDiscard(commit, () => sealed.delete(blob.key))
+  return await commitOrDiscard(commit, () => discardBlobs(sealed, [blob]))
 }
 
 // Makes a file of the parts of an upload, one call at a time over all API processes, so that the content is stored no

@@ -12,6 +12,7 @@ import type { Blobs } from '../blobs/blobs.ts'
 import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
+import { quotaExceeded } from '../domain/plan.ts'
 import { linesInIndex } from '../jsonl/custom-ids.ts'
 import type { FileIndex } from '../jsonl/projection.ts'
 import { readBlobRow } from '../store/blobs.ts'
@@ -191,6 +192,25 @@ test('a big file with a bad line has no index, and its validation names the line
   const judged = await readRow(store.read, 'files', { id: file.id })
   assert.equal(judged?.status, 'error')
   assert.match(String(judged?.status_details), /^Line 1201: .* There are 5 more invalid lines\.$/)
+})
+
+test('an upload that is rejected says why, also if its content cannot be deleted', async (t) => {
+  const { store, blobs, sealed } = await stores(t)
+  const keeping: SealedBlobs = {
+    put: (...args) => sealed.put(...args),
+    read: (...args) => sealed.read(...args),
+    readAll: (...args) => sealed.readAll(...args),
+    delete: () => Promise.reject(new Error('the disk is read-only')),
+  }
+  const deps = { store, sealed: keeping }
+  async function* twice(): AsyncGenerator<FormPart> {
+    yield* form()
+    yield* form()
+  }
+  await assert.rejects(receiveUpload(deps, twice(), UPLOAD), /`purpose` is given twice/)
+  const check = (): Promise<void> => Promise.reject(quotaExceeded('stored_bytes', 10, 0, 18))
+  await assert.rejects(receiveUpload(deps, form(), UPLOAD, check), { code: 'quota_exceeded' })
+  assert.equal((await keys(blobs)).length, 2, 'the sweep deletes them')
 })
 
 test('a big file that breaks off, or whose form turns out wrong, leaves neither content nor index', async (t) => {

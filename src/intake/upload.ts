@@ -2,7 +2,7 @@
 // fields. A large file is validated while it arrives, and if it is valid, its index is stored too. A file exists as
 // soon as its row is committed; an upload that is interrupted or rejected leaves neither row nor blob.
 import { createHash, type Hash } from 'node:crypto'
-import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import { discardBlobs, type SealedBlob, type SealedBlobs } from '../blobs/sealed.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { COMPRESSION_BYTES, compressionOf, UPLOAD_PURPOSES, type UploadPurpose } from '../domain/file.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
@@ -113,7 +113,7 @@ type ReceivedContent = Omit<Received, 'expires_at' | 'purpose'>
 /** The content as a table, without an index: its rows are checked when lines are made of them. */
 async function asTable(sealed: SealedBlobs, received: ReceivedContent): Promise<ReceivedContent> {
   // Rows that arrived before the form's `purpose` may have been valid lines.
-  for (const blob of received.index?.blobs ?? []) await sealed.delete(blob.key)
+  await discardBlobs(sealed, received.index?.blobs ?? [])
   return { ...received, index: null }
 }
 
@@ -141,8 +141,7 @@ export async function discard(
   sealed: SealedBlobs,
   { content, index }: Pick<Received, 'content' | 'index'>,
 ): Promise<void> {
-  await sealed.delete(content.key)
-  for (const { key } of index?.blobs ?? []) await sealed.delete(key)
+  await discardBlobs(sealed, [content, ...(index?.blobs ?? [])])
 }
 
 /**
@@ -174,14 +173,14 @@ export async function receiveUpload(
 }
 
 /**
- * Runs `commit`, and `discard` if it throws an ApiError or the database is full. After another error the commit may
- * have taken effect, or may still do so and need the content; otherwise the sweep deletes it.
+ * Runs `commit`, and `discard` if it throws an ApiError or the database is full; the error stays that of `commit`. After
+ * another error the commit may have taken effect, or may still do so and need the content; otherwise the sweep deletes it.
  */
 export async function commitOrDiscard<T>(commit: () => Promise<T>, discard: () => Promise<void>): Promise<T> {
   try {
     return await commit()
   } catch (error) {
-    if (error instanceof ApiError || error instanceof DatabaseFull) await discard()
+    if (error instanceof ApiError || error instanceof DatabaseFull) await discard().catch(() => {})
     throw error
   }
 }
@@ -335,8 +334,7 @@ async function storeUpload(
   } catch (error) {
     validation?.leave()
     read.resolve()
-    const stored = await index
-    for (const { key } of stored?.blobs ?? []) await sealed.delete(key)
+    await discardBlobs(sealed, (await index)?.blobs ?? [])
     throw error
   }
 }
