@@ -26,7 +26,12 @@ function watched() {
     delete: () => call(undefined),
     async *list() {},
   }
-  return { clock, ends, blobs: new WatchedBlobs(inner, clock) }
+  let backMs = 0
+  const system = { ...clock, now: () => clock.now() - backMs }
+  const setBack = (ms: number): void => {
+    backMs = ms
+  }
+  return { clock, ends, setBack, blobs: new WatchedBlobs(inner, system) }
 }
 
 const FAILED = new BlobStoreFailed('writing', new Error('503'))
@@ -65,6 +70,14 @@ test('a failure that nothing follows is forgotten, and a blob that is missing is
   assert.equal(blobs.isFailing, true)
   await clock.advance(60_000)
   assert.equal(blobs.isFailing, false)
+})
+
+test('a call that gets no further counts although the system clock is set back', async () => {
+  const { blobs, clock, setBack } = watched()
+  void blobs.size('a')
+  setBack(3_600_000)
+  await clock.advance(1_500)
+  assert.equal(blobs.isFailing, true)
 })
 
 test('a call that gets no further counts as a failure, unless another one ends', async () => {

@@ -14,7 +14,7 @@ export class WatchedBlobs implements Blobs {
   readonly #writes: Calls
   readonly #others: Calls
 
-  constructor(blobs: Blobs, clock: Pick<Clock, 'now'>) {
+  constructor(blobs: Blobs, clock: Pick<Clock, 'steady'>) {
     this.#blobs = blobs
     this.#writes = new Calls(clock)
     this.#others = new Calls(clock)
@@ -63,23 +63,23 @@ export class WatchedBlobs implements Blobs {
 }
 
 interface Call {
-  /** The time since which the call makes no progress (Unix ms); null while it waits for its source. */
+  /** The time since which the call makes no progress, by the steady clock; null while it waits for its source. */
   since: number | null
   restart(): void
 }
 
 class Calls {
-  readonly #clock: Pick<Clock, 'now'>
+  readonly #clock: Pick<Clock, 'steady'>
   readonly #open = new Set<Call>()
   #succeededAt = Number.NEGATIVE_INFINITY
   #failedAt: number | null = null
 
-  constructor(clock: Pick<Clock, 'now'>) {
+  constructor(clock: Pick<Clock, 'steady'>) {
     this.#clock = clock
   }
 
   get areFailing(): boolean {
-    const now = this.#clock.now()
+    const now = this.#clock.steady()
     if (this.#failedAt !== null && now - this.#failedAt < REMEMBERED_MS) return true
     for (const { since } of this.#open)
       if (since !== null && now - Math.max(since, this.#succeededAt) >= STUCK_MS) return true
@@ -90,7 +90,7 @@ class Calls {
     const call: Call = {
       since: null,
       restart: () => {
-        call.since = this.#clock.now()
+        call.since = this.#clock.steady()
       },
     }
     call.restart()
@@ -105,7 +105,7 @@ class Calls {
       this.#succeeded()
       return value
     } catch (error) {
-      if (error instanceof BlobStoreFailed) this.#failedAt = this.#clock.now()
+      if (error instanceof BlobStoreFailed) this.#failedAt = this.#clock.steady()
       else this.#succeeded()
       throw error
     } finally {
@@ -114,7 +114,7 @@ class Calls {
   }
 
   #succeeded(): void {
-    this.#succeededAt = this.#clock.now()
+    this.#succeededAt = this.#clock.steady()
     this.#failedAt = null
   }
 }

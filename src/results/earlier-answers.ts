@@ -32,6 +32,7 @@ const REMEMBERED_MAX = 64
 
 /** The row of a chunk when it was last read, and the places of its finished lines; null for a line that failed. */
 interface SeenChunk {
+  /** The time of the reading, by the steady clock. */
   at: number
   chunk: ChunkRow
   places: ReadonlyMap<number, Span | null>
@@ -90,7 +91,7 @@ export class EarlierAnswers {
     const { clock, runs, session } = this.#options
     const idx = await this.#chunkOf(batch.id, line)
     let unread: { seen: SeenChunk; place: Span } | undefined
-    for (const since = clock.now(); !signal.aborted; ) {
+    for (const since = clock.steady(); !signal.aborted; ) {
       const own = runs.get(chunkKey(batch.id, idx))
       const isOpenHere = own !== undefined && own.stopped === null
       // The two meet in memory.
@@ -110,7 +111,7 @@ export class EarlierAnswers {
       if (!seen || place === null || seen.chunk.state === 'sealed' || seen.chunk.state === 'parked')
         return null
       const isElsewhere = seen.chunk.state === 'leased' && seen.chunk.worker_id !== session.id
-      if (!isElsewhere && !isOpenHere && clock.now() - since >= CLAIM_WAIT_MS) return null
+      if (!isElsewhere && !isOpenHere && clock.steady() - since >= CLAIM_WAIT_MS) return null
       await sleep(clock, READ_AGAIN_MS, signal)
     }
     return null
@@ -126,7 +127,7 @@ export class EarlierAnswers {
   /** The chunk as it is now, or was a moment ago. `unread`: a reading that is out of date, since a place of it could not be read. */
   async #seenNow(batch_id: string, idx: number, unread: SeenChunk | undefined): Promise<SeenChunk | null> {
     const key = chunkKey(batch_id, idx)
-    const now = this.#options.clock.now()
+    const now = this.#options.clock.steady()
     const last = this.#seen.get(key)
     const known = await last
     const isOld =
@@ -138,13 +139,14 @@ export class EarlierAnswers {
 
   async #readChunk(batch_id: string, idx: number, known: SeenChunk | null): Promise<SeenChunk | null> {
     const { store, sealed, clock } = this.#options
-    const at = clock.now()
+    const at = clock.steady()
     const chunk = await readRow(store.read, 'chunks', { batch_id, idx })
     if (!chunk) return null
     const isSame = known?.chunk.epoch === chunk.epoch && known.chunk.commit_seq === chunk.commit_seq
     if (known && isSame && known.chunk.state === chunk.state) return { ...known, at, chunk }
     const places = new Map<number, Span | null>()
-    for (const { line, part, result } of await finishedLines({ db: store.read, sealed, now: at }, chunk))
+    const ports = { db: store.read, sealed, now: clock.now() }
+    for (const { line, part, result } of await finishedLines(ports, chunk))
       places.set(line, part === 'error' ? null : result)
     return { at, chunk, places }
   }

@@ -1,12 +1,14 @@
 // Identical requests of a batch that are sent once: whole service, real HTTP.
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import { noTries } from '../../src/dispatch/gates/retries.ts'
 import { Run } from '../../src/dispatch/run.ts'
 import { deletePendingBlobs } from '../../src/maintenance/maintenance.ts'
 import { EarlierAnswers } from '../../src/results/earlier-answers.ts'
 import { readRow, updateRows } from '../../src/store/rows.ts'
+import { testClock } from '../fakes/clock.ts'
 import { type Call, echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireLine } from '../service.ts'
 
@@ -314,6 +316,39 @@ test('an answer is found in the sealed chunk if its journal is deleted before it
   assert.equal(read.length, 2)
   assert.equal(read[0], 'journals')
   assert.notEqual(read[1], 'journals')
+})
+
+test('a line that waits for an identical one gets its answer although the system clock is set back', async (t) => {
+  const { service, upstream } = await start(t)
+  const slow = Promise.withResolvers<() => void>()
+  upstream.reply = (call) => {
+    if (call.body.messages[0]?.content === 'slow') slow.resolve(() => echo(call))
+    else echo(call)
+  }
+  const id = await parkedBatch(service, ['x', 'slow'], ['slow'])
+  await releaseChunk(service, id, 0)
+  await finished(service, id, 999)
+  const { store, sealed } = service.stores
+  const [claim, batch] = [
+    await readRow(store.read, 'chunks', { batch_id: id, idx: 1 }),
+    await readRow(store.read, 'batches', { id }),
+  ]
+  assert.ok(claim && batch)
+  const clock = testClock()
+  let backMs = 0
+  const earlier = new EarlierAnswers({
+    ...{ answers: new ResponseMemory(1_000_000), store, sealed, session: { id: 'another' }, runs: new Map() },
+    clock: { ...clock, now: () => clock.now() - backMs },
+    log: { info() {}, error() {}, warn() {} },
+  })
+  const found = earlier.find(new Run(claim, batch, [], Buffer.alloc(0)), 0, t.signal)
+  while (clock.waiting === 0) await setImmediate()
+  backMs = 3_600_000
+  const answer = await slow.promise
+  answer()
+  await finished(service, id, 1000)
+  await clock.advance(500)
+  assert.equal((await found)?.from.custom_id_json, '"line-1000"')
 })
 
 test('two workers send a request once: one waits for the answer that the other one gets', async (t) => {
