@@ -7,7 +7,7 @@ import type { Config } from '../config/config.ts'
 import { isRecord, parsedJson } from '../domain/json-record.ts'
 import { type GgufModel, readGguf } from '../engines/gguf.ts'
 import { commandOf, RECIPES, type Recipe, slotsOf } from '../engines/recipes.ts'
-import { byteLines } from '../jsonl/byte-lines.ts'
+import { jsonLines } from '../jsonl/byte-lines.ts'
 import { tableBytes } from '../tables/table-bytes.ts'
 import type { Environment } from './shell.ts'
 import { fileSource } from './tables/open-table.ts'
@@ -148,7 +148,7 @@ async function requestNeeds(path: string): Promise<RequestNeeds> {
   const models = new Set<string>()
   let tokens = 0
   let read = 0
-  for await (const { line } of byteLines(tableBytes(await fileSource(path)))) {
+  for await (const { line } of jsonLines(tableBytes(await fileSource(path)))) {
     read += line.length
     if (read > BYTES_READ_MAX) break
     const body = bodyOf(line.toString())

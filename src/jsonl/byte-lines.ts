@@ -65,6 +65,20 @@ export async function* byteLines(
   if (bytes > 0) yield ended(Buffer.alloc(0))
 }
 
+/** The lines of a file of JSON with their numbers from 1, without a byte order mark, the CR of a CRLF, and blank lines. */
+export async function* jsonLines(
+  blocks: AsyncIterable<Uint8Array>,
+  bytesMax?: number,
+): AsyncGenerator<{ line: Buffer; number: number }> {
+  let number = 0
+  for await (const { line } of byteLines(blocks, bytesMax)) {
+    number++
+    const start = number === 1 && hasByteOrderMark(line, 0, line.length) ? 3 : 0
+    const end = withoutCr(line, start, line.length)
+    if (!isBlank(line, start, end)) yield { line: line.subarray(start, end), number }
+  }
+}
+
 /** Joins pieces to blocks of `bytesMin` or more; the last one may be smaller. */
 export async function* inBlocks(
   pieces: AsyncIterable<readonly Buffer[]> | Iterable<readonly Buffer[]>,

@@ -6,7 +6,7 @@ import { systemClock } from '../../domain/clock.ts'
 import type { Certificates } from '../../domain/credentials.ts'
 import { gathered, readWhole } from '../../domain/gathered-bytes.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
-import { byteLines, hasByteOrderMark, isBlank, withoutCr } from '../../jsonl/byte-lines.ts'
+import { jsonLines } from '../../jsonl/byte-lines.ts'
 import type { BatchApiError, SeenBatch } from '../batch-api/batch-api.ts'
 import type { SecretFiles } from '../secret-files.ts'
 import { secretsOf } from '../verdict/redact.ts'
@@ -166,7 +166,8 @@ export abstract class BatchApiCalls {
     const answer = await this.#followed(await this.#send('GET', path, { signal }), signal)
     if (answer.statusCode !== 200) throw await this.#refused(answer)
     try {
-      yield* resultLines(atLeastSpeed(gathered(answer.body), this.#options.timeout_ms))
+      const body = atLeastSpeed(gathered(answer.body), this.#options.timeout_ms)
+      for await (const { line } of jsonLines(body, LINE_BYTES_MAX)) yield line
     } catch (error) {
       throw this.#broken(error)
     }
@@ -375,17 +376,6 @@ async function* atLeastSpeed(body: AsyncIterable<Uint8Array>, periodMs: number):
 
 /** The longest line of results in bytes: a longer line is no result, and is cut. */
 const LINE_BYTES_MAX = 64 * 1024 * 1024
-
-/** The lines that are not blank, without their line breaks and a byte order mark. */
-async function* resultLines(file: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
-  let isFirst = true
-  for await (const { line } of byteLines(file, LINE_BYTES_MAX)) {
-    const start = isFirst && hasByteOrderMark(line, 0, line.length) ? 3 : 0
-    isFirst = false
-    const end = withoutCr(line, start, line.length)
-    if (!isBlank(line, start, end)) yield line.subarray(start, end)
-  }
-}
 
 // Hosted batch APIs differ from OpenAI's, as their documentation said on 2026-11-22. docs/batch-apis.md lists the
 // differences for readers.

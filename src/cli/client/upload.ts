@@ -8,7 +8,7 @@ import { Readable } from 'node:stream'
 import type { FormData } from 'undici'
 import { type BatchEndpoint, DEFAULT_ENDPOINT, type EndpointPath, MIXED } from '../../domain/endpoint.ts'
 import type { UploadPurpose } from '../../domain/file.ts'
-import { byteLines, hasByteOrderMark, isBlank } from '../../jsonl/byte-lines.ts'
+import { byteLines, hasByteOrderMark, jsonLines } from '../../jsonl/byte-lines.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
 import { FileObject, UploadObject, UploadPartObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -236,12 +236,9 @@ export async function asksOf(bytes: AsyncIterable<Buffer>, linesMax = Infinity):
   const found = new Map<string, FileAsks['asks'][number]>()
   const entities = new Set<string>()
   const endpoints = new Set<EndpointPath>()
-  let lines = 0
-  for await (const { line } of byteLines(bytes)) {
-    if (lines++ === linesMax) break
-    const start = hasByteOrderMark(line, 0, line.length) ? 3 : 0
-    if (isBlank(line, start, line.length)) continue
-    const scanned = scanner.scan(line, start, line.length)
+  for await (const { line, number } of jsonLines(bytes)) {
+    if (number > linesMax) break
+    const scanned = scanner.scan(line, 0, line.length)
     // The last line may be cut off, and the service reports invalid lines.
     if (!scanned.ok) continue
     const { url: endpoint, entity } = scanned

@@ -48,6 +48,20 @@ test('the next round has the bytes of the line, with the answer and the tool res
   assert.equal(made, `${input.replace('"} ] ,', `"} ,${texts}] ,`)}\n`)
 })
 
+test('files with a byte order mark, CRLF and blank lines make the same next round', async () => {
+  const input =
+    '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"m","messages":[1]}}'
+  const marked = (line: string): Readable => Readable.from([Buffer.from(`\ufeff${line}\r\n\r\n \n`)])
+  const roundOf = async (streamOf: (line: string) => Readable): Promise<string> => {
+    const turns = await readTurns(streamOf(answer('a', 'c1')))
+    const results = await readToolResults(streamOf(said('a', 'c1', 1)))
+    return String(await buffer(nextRound(streamOf(input), turns, results)))
+  }
+  const made = await roundOf(marked)
+  assert.match(made, /"tool_call_id":"c1"/)
+  assert.equal(made, await roundOf(stream))
+})
+
 test('the next round has only lines with tool calls, in input order', async () => {
   const line = (id: string): string =>
     `{"custom_id":"${id}","method":"POST","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"user","content":"x"}]}}`

@@ -5,7 +5,7 @@ import { access } from 'node:fs/promises'
 import type { Command } from 'commander'
 import Type from 'typebox'
 import { Value } from 'typebox/value'
-import { byteLines } from '../../jsonl/byte-lines.ts'
+import { jsonLines } from '../../jsonl/byte-lines.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
 import { withoutEnding } from '../../tables/table.ts'
 import { checkOutput, writeWhole } from '../output-file.ts'
@@ -151,8 +151,7 @@ interface Turn {
 /** Reads the tool calls of an output file, by custom_id. */
 export async function readTurns(output: AsyncIterable<Buffer>): Promise<Map<string, Turn>> {
   const turns = new Map<string, Turn>()
-  for await (const { line } of byteLines(output)) {
-    if (line.length === 0) continue
+  for await (const { line } of jsonLines(output)) {
     const answer: unknown = JSON.parse(line.toString())
     if (!Value.Check(AnswerLine, answer)) continue
     const message = answer.response.body.choices[0]?.message
@@ -172,10 +171,7 @@ export async function readToolResults(
   results: AsyncIterable<Buffer>,
 ): Promise<Map<string, Map<string, string>>> {
   const found = new Map<string, Map<string, string>>()
-  let number = 0
-  for await (const { line } of byteLines(results)) {
-    number++
-    if (line.length === 0) continue
+  for await (const { line, number } of jsonLines(results)) {
     const result: unknown = JSON.parse(line.toString())
     if (!Value.Check(ToolResult, result))
       throw new Failure(`tool results, line ${number}: custom_id, tool_call_id and content are required`)
@@ -194,8 +190,7 @@ export async function* nextRound(
   results: ReadonlyMap<string, ReadonlyMap<string, string>>,
 ): AsyncGenerator<Buffer> {
   const scanner = new LineScanner({ validated: true })
-  for await (const { line: bytes } of byteLines(input)) {
-    if (bytes.length === 0) continue
+  for await (const { line: bytes } of jsonLines(input)) {
     const line = scanner.scan(bytes, 0, bytes.length)
     if (!line.ok) throw new Failure(`the input is not the input file of this batch: ${line.message}`)
     const turn = turns.get(line.custom_id)

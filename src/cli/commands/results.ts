@@ -3,7 +3,7 @@ import { access, mkdtemp, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
-import { byteLines } from '../../jsonl/byte-lines.ts'
+import { jsonLines } from '../../jsonl/byte-lines.ts'
 import { type AnswerSchema, answerColumns, formOfAnswers } from '../../tables/answer-cells.ts'
 import { resultColumns, type WrittenRows, writeResults } from '../../tables/result-table.ts'
 import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
@@ -129,7 +129,7 @@ async function formOf(
   { endpoint, input_file_id }: BatchObject,
 ): Promise<AnswerSchema | undefined> {
   try {
-    for await (const { line } of byteLines(contentOf(client, input_file_id)))
+    for await (const { line } of jsonLines(contentOf(client, input_file_id)))
       return formOfAnswers(endpoint, line)
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 404) throw error

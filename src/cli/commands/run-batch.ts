@@ -8,7 +8,7 @@ import Type, { type Static } from 'typebox'
 import { Value } from 'typebox/value'
 import { OPEN_STATUSES } from '../../domain/batch.ts'
 import { sentence } from '../../domain/text.ts'
-import { byteLines } from '../../jsonl/byte-lines.ts'
+import { jsonLines } from '../../jsonl/byte-lines.ts'
 import { formatOf, withoutEnding } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { checkOrder } from '../client/check-order.ts'
@@ -306,8 +306,8 @@ interface CodeCount {
 /** Counts error codes, most frequent first. Skips lines that are not result lines with an error. */
 async function countByCode(blocks: AsyncIterable<Buffer>): Promise<CodeCount[]> {
   const counts = new Map<string, CodeCount>()
-  for await (const { line } of byteLines(blocks)) {
-    const parsed: unknown = line.length === 0 ? null : JSON.parse(line.toString())
+  for await (const { line } of jsonLines(blocks)) {
+    const parsed: unknown = JSON.parse(line.toString())
     if (!Value.Check(ResultLine, parsed) || parsed.error === null) continue
     const { code, message, limit_id } = parsed.error
     const seen = counts.get(code)

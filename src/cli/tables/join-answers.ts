@@ -1,7 +1,7 @@
 // Writes a table with the answers beside its rows, in the order of the rows. Both sides are read once and in step.
 
 import { createReadStream } from 'node:fs'
-import { byteLines } from '../../jsonl/byte-lines.ts'
+import { jsonLines } from '../../jsonl/byte-lines.ts'
 import { type AnswerColumns, parseResultRow, type ResultRow, withCells } from '../../tables/answer-cells.ts'
 import type { WrittenRows } from '../../tables/result-table.ts'
 import { type Cell, type Column, rowOfId, type TableFormat, type TableReader } from '../../tables/table.ts'
@@ -193,8 +193,7 @@ async function* inOrder({ output, errors }: ResultFiles): AsyncGenerator<ReadRow
 
 async function* linesOf(path: string): AsyncGenerator<ReadRow, undefined> {
   const blocks: AsyncIterable<Buffer> = createReadStream(path, { highWaterMark: 256 * 1024 })
-  for await (const { line } of byteLines(blocks)) {
-    if (line.length === 0) continue
+  for await (const { line } of jsonLines(blocks)) {
     const row = parseResultRow(line)
     if (row === null) throw new Failure(`${path} has a line that is not a result line`)
     yield { row, bytes: line.length }
