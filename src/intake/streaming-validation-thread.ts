@@ -5,12 +5,11 @@ import { declareEndpoints } from '../domain/endpoint.ts'
 import type { Entries } from '../jsonl/custom-ids.ts'
 import { StreamingValidator, type ValidationLimits, type ValidFile } from './validation.ts'
 
+/** What a message to the validation thread says about an upload that has begun. */
+export type Order = { block: ArrayBuffer; bytes: number } | { end: true } | { drop: true }
+
 /** A message to the validation thread; `id` names an upload. */
-export type ToThread =
-  | { id: number; begin: ValidationLimits }
-  | { id: number; block: ArrayBuffer; bytes: number }
-  | { id: number; end: true }
-  | { id: number; drop: true }
+export type ToThread = { id: number } & (Order | { begin: ValidationLimits })
 
 /** A message from the validation thread; `ids`: the custom_ids of a part of the file. */
 export type FromThread =

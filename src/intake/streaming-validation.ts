@@ -11,7 +11,7 @@ import type { DeclaredEndpoint } from '../domain/endpoint.ts'
 import { SharedSlots } from '../domain/project-queue.ts'
 import type { Entries } from '../jsonl/custom-ids.ts'
 import type { StoredIds } from './stored-ids.ts'
-import type { FromThread, ToThread } from './streaming-validation-thread.ts'
+import type { FromThread, Order, ToThread } from './streaming-validation-thread.ts'
 import type { ValidationLimits, ValidFile } from './validation.ts'
 
 /** The size from which a file is validated while it arrives: a smaller one takes less time than the thread's start. */
@@ -110,8 +110,6 @@ export class StreamingValidation {
     for (const upload of [...this.#uploads.values()]) upload.abandon()
   }
 }
-
-type Order = { block: ArrayBuffer; bytes: number } | { end: true } | { drop: true }
 
 /** An upload that is validated while it arrives. */
 export class StreamingUpload {
