@@ -150,7 +150,9 @@ const FORMULA = /^[\p{Z}\p{C}]*[=+\-@＝＋－＠]/u
 
 /** Whether a text is a number, or a record that begins with one, for programs with another separator. */
 function isNumber(cell: string, { delimiter }: { delimiter: string }): boolean {
-  return /^[\p{Z}\p{C}]*-?\d+([.,]\d+)?(e[+-]?\d+)?$/iu.test(cell.split(delimiter)[0] ?? '')
+  // A delimiter may be a blank.
+  const [first = ''] = cell.replace(/^[\p{Z}\p{C}]+/u, '').split(delimiter)
+  return /^-?\d+([.,]\d+)?(e[+-]?\d+)?$/i.test(first)
 }
 
 test('no text is a formula, whichever character a spreadsheet takes for the end of a cell', async () => {
