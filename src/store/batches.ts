@@ -14,7 +14,7 @@ import { BATCH_SUMS } from '../domain/line-sums.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { readBlobRow } from './blobs.ts'
 import { cursorAt, cursorId, type Listed, listed, type Page } from './page.ts'
-import { changesRow, exactPlus, readRow, selectRows, updateRows, wordsIn } from './rows.ts'
+import { changesRow, exactPlus, findsRow, readRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import { type BatchRow, type BlobRow, MESSAGE_BATCHES, type Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -350,8 +350,7 @@ export async function markInputDeleted(tx: Writer, ids: readonly string[], now: 
 
 /** Whether another batch has the same input. */
 export async function isInputShared(db: Reader, { id, input_file_id }: BatchRow): Promise<boolean> {
-  const other = selectRows(db, 'batches', { input_file_id }).where('id', '<>', id).select('id').limit(1)
-  return (await other.executeTakeFirst()) !== undefined
+  return await findsRow(selectRows(db, 'batches', { input_file_id }).where('id', '<>', id).select('id'))
 }
 
 // Message batches, as clients of Anthropic's API see them. The words of the index let SQLite use it.

@@ -2,7 +2,7 @@
 import { type Expression, type ExpressionBuilder, type SelectQueryBuilder, sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
-import { compare, NOW, selectRows } from './rows.ts'
+import { compare, findsRow, NOW, selectRows } from './rows.ts'
 import type { ChunkRow, Schema, TaskRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 import { leaseTask } from './tasks.ts'
@@ -130,7 +130,7 @@ export async function claimRemote(
 
 /** Whether a ready chunk has lines at a batch API. */
 export async function hasReadyRemote(db: Reader, onlyBatches?: readonly string[]): Promise<boolean> {
-  return (await readyRemote(db, onlyBatches).select('idx').limit(1).executeTakeFirst()) !== undefined
+  return await findsRow(readyRemote(db, onlyBatches).select('idx'))
 }
 
 function readyRemote(db: Pick<Reader, 'selectFrom'>, onlyBatches: readonly string[] | undefined) {
@@ -145,11 +145,11 @@ export async function hasReadyChunk(
   models: ModelChoice = ALL_MODELS,
   onlyBatches?: readonly string[],
 ): Promise<boolean> {
-  let query = selectRows(db, 'chunks', { state: 'ready' }).select('idx').limit(1)
+  let query = selectRows(db, 'chunks', { state: 'ready' }).select('idx')
   query = query.where('remote_batches', '=', sql.lit(0))
   if (exceptProjects.length > 0) query = query.where('project_id', 'not in', exceptProjects)
   if (onlyBatches) query = query.where('batch_id', 'in', onlyBatches)
-  return (await ofModels(query, models).executeTakeFirst()) !== undefined
+  return await findsRow(ofModels(query, models))
 }
 
 function ofModels<O>(

@@ -12,6 +12,7 @@ import {
   changesRow,
   deleteRows,
   exactPlus,
+  findsRow,
   insertRows,
   NOW,
   readRow,
@@ -139,8 +140,7 @@ async function outcomeOf(tx: Writer, { batch_id, idx, epoch, commit_seq }: Commi
 
 /** Whether the chunk is still leased under this epoch; if it is, it stays so until the transaction ends. */
 export async function hasLease(tx: Writer, lease: Lease): Promise<boolean> {
-  const row = await selectRows(tx, 'chunks', leased(lease)).select('epoch').forUpdate().executeTakeFirst()
-  return row !== undefined
+  return await findsRow(selectRows(tx, 'chunks', leased(lease)).select('epoch').forUpdate())
 }
 
 /**

@@ -9,7 +9,7 @@ import type { BatchTable, FailedLines } from '../wire/batch.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import { changesRow, selectRows, updateRows, wordsIn } from './rows.ts'
+import { changesRow, findsRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow, Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -47,10 +47,7 @@ export async function readFile(
   now: number,
 ): Promise<FileRow | undefined> {
   const file = await findFile(db, project_id, id, now)
-  if (
-    !file &&
-    (await selectRows(db, 'files', { id, project_id, not_kept: 1 }).select('id').executeTakeFirst())
-  )
+  if (!file && (await findsRow(selectRows(db, 'files', { id, project_id, not_kept: 1 }).select('id'))))
     throw new ApiError('content_not_kept')
   return file
 }
@@ -254,15 +251,15 @@ export async function expireFile(tx: Writer, id: string, at: number): Promise<vo
 
 /** Whether an unfinished batch makes its lines from the rows of this table. */
 export async function isTableRead(db: Reader, project_id: string, table_id: string): Promise<boolean> {
-  const made = await db
-    .selectFrom('batches')
-    .innerJoin('files', 'files.id', 'batches.input_file_id')
-    .select('files.id')
-    .where('batches.project_id', '=', project_id)
-    .where('batches.status', 'in', OPEN_STATUSES_SQL)
-    .where('files.source', 'like', `%"file_id":"${table_id}"%`)
-    .executeTakeFirst()
-  return made !== undefined
+  return await findsRow(
+    db
+      .selectFrom('batches')
+      .innerJoin('files', 'files.id', 'batches.input_file_id')
+      .select('files.id')
+      .where('batches.project_id', '=', project_id)
+      .where('batches.status', 'in', OPEN_STATUSES_SQL)
+      .where('files.source', 'like', `%"file_id":"${table_id}"%`),
+  )
 }
 
 /** The IDs of files that have ended, oldest first. */

@@ -6,7 +6,16 @@ import { recordOf } from '../domain/json-record.ts'
 import { atMost } from '../domain/money.ts'
 import type { QuotaName } from '../domain/plan.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import { deleteRows, exactSum, insertOnce, insertRow, putRows, selectRows, updateRows } from './rows.ts'
+import {
+  deleteRows,
+  exactSum,
+  findsRow,
+  insertOnce,
+  insertRow,
+  putRows,
+  selectRows,
+  updateRows,
+} from './rows.ts'
 import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow, Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 import { pendingUploads } from './uploads.ts'
@@ -161,8 +170,9 @@ export async function revokeTokens(
 
 /** Whether one of these rows exists and is revoked. */
 export async function isRevoked(db: Reader, ids: readonly string[]): Promise<boolean> {
-  const revoked = selectRows(db, 'api_keys', { id: ids }).select('id').where('revoked_at', 'is not', null)
-  return (await revoked.limit(1).executeTakeFirst()) !== undefined
+  return await findsRow(
+    selectRows(db, 'api_keys', { id: ids }).select('id').where('revoked_at', 'is not', null),
+  )
 }
 
 export type Identity = Pick<ApiKeyRow, 'name' | 'issuer'>
@@ -172,13 +182,9 @@ export async function identitiesAmong(
   db: Reader,
   key_ids: Iterable<string | null>,
 ): Promise<Map<string, Identity>> {
-  const ids = [...new Set(key_ids)].filter((id) => id !== null && isIdentity(id))
+  const ids = [...new Set(key_ids)].filter((id) => id !== null).filter(isIdentity)
   if (ids.length === 0) return new Map()
-  const rows = await db
-    .selectFrom('api_keys')
-    .select(['id', 'name', 'issuer'])
-    .where('id', 'in', ids)
-    .execute()
+  const rows = await selectRows(db, 'api_keys', { id: ids }).select(['id', 'name', 'issuer']).execute()
   return new Map(rows.map(({ id, ...identity }) => [id, identity]))
 }
 
@@ -245,16 +251,9 @@ export async function readConsoleSession(
   token_sha256: string,
   now: number,
 ): Promise<KeyOfSession | undefined> {
-  return await db
-    .selectFrom('console_sessions')
-    .innerJoin('api_keys', 'api_keys.id', 'console_sessions.key_id')
-    .innerJoin('projects', 'projects.id', 'api_keys.project_id')
-    .selectAll('api_keys')
-    .select([
-      'projects.name as project_name',
-      'projects.plan as plan',
-      'console_sessions.expires as session_expires',
-    ])
+  return await withProject(db)
+    .innerJoin('console_sessions', 'console_sessions.key_id', 'api_keys.id')
+    .select('console_sessions.expires as session_expires')
     .where('token_sha256', '=', token_sha256)
     .where('kind', '=', 'session')
     .where('expires', '>', now)
@@ -263,11 +262,8 @@ export async function readConsoleSession(
 
 /** Whether a one-time link is valid; without a transaction, because a caller without a key may ask. */
 export async function hasConsoleLink(db: Reader, token_sha256: string, now: number): Promise<boolean> {
-  const link = await selectRows(db, 'console_sessions', { token_sha256, kind: 'link' })
-    .select('key_id')
-    .where('expires', '>', now)
-    .executeTakeFirst()
-  return link !== undefined
+  const link = selectRows(db, 'console_sessions', { token_sha256, kind: 'link' }).select('key_id')
+  return await findsRow(link.where('expires', '>', now))
 }
 
 /** Uses up a one-time link; returns the ID of its key, or undefined when it has expired or was used before. */

@@ -15,7 +15,7 @@ import {
 import { hasLease, wake } from './chunks.ts'
 import { addReservations } from './ledger.ts'
 import { pagesOf } from './page.ts'
-import { changesRow, deleteRows, lockRow, NOW, readRow, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, findsRow, lockRow, NOW, readRow, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -94,11 +94,8 @@ export async function hasOthersThere(
   db: Reader,
   { id, model, upstream }: Pick<RemoteBatchRow, 'id' | 'model' | 'upstream'>,
 ): Promise<boolean> {
-  const other = selectRows(db, 'remote_batches', { model, upstream, state: ['creating', 'open'] })
-    .where('id', '<>', id)
-    .select('id')
-    .limit(1)
-  return (await other.executeTakeFirst()) !== undefined
+  const some = selectRows(db, 'remote_batches', { model, upstream, state: ['creating', 'open'] })
+  return await findsRow(some.where('id', '<>', id).select('id'))
 }
 
 /** The remote batches of unfinished batches, for their waiting reasons. */
@@ -204,16 +201,9 @@ export async function endRemoteBatch(
 
 /** Makes a chunk that was just parked ready if one of its remote batches has ended with readable results. */
 export async function wakeIfEnded(tx: Writer, chunk: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
-  const ended = await selectRows(tx, 'remote_batches', {
-    batch_id: chunk.batch_id,
-    idx: chunk.idx,
-    state: 'ended',
-    failing_since: null,
-  })
-    .select('id')
-    .limit(1)
-    .executeTakeFirst()
-  if (ended) await makeReady(tx, chunk)
+  const { batch_id, idx } = chunk
+  const ended = selectRows(tx, 'remote_batches', { batch_id, idx, state: 'ended', failing_since: null })
+  if (await findsRow(ended.select('id'))) await makeReady(tx, chunk)
 }
 
 async function makeReady(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
@@ -263,12 +253,8 @@ export async function settleRemoteBatch(
   const kept: RemoteReservation = JSON.parse(row.reserved)
   await addReservations(tx, reservationRows({ ...chunk, model, idx: keptIndex(idx) }, kept, -1))
   await addReservations(tx, reservationRows({ ...chunk, model }, returned, 1))
-  const others = await selectRows(tx, 'remote_batches', { batch_id, idx })
-    .select('id')
-    .where('reserved', 'is not', null)
-    .limit(1)
-    .executeTakeFirst()
-  if (!others) await releaseKept(tx, chunk)
+  const others = selectRows(tx, 'remote_batches', { batch_id, idx }).where('reserved', 'is not', null)
+  if (!(await findsRow(others.select('id')))) await releaseKept(tx, chunk)
   return true
 }
 

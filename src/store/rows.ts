@@ -40,6 +40,13 @@ export async function lockRow<T extends Table>(tx: Writer, table: T, match: Matc
   return await selectRows(tx, table, match).selectAll().forUpdate().executeTakeFirst()
 }
 
+/** Whether a query finds a row. */
+export async function findsRow(query: {
+  limit(rows: number): { executeTakeFirst(): Promise<unknown> }
+}): Promise<boolean> {
+  return (await query.limit(1).executeTakeFirst()) !== undefined
+}
+
 /** The project's object; undefined if it does not exist or is another project's. */
 export async function readOwn<T extends Owned>(db: Reader, table: T, project_id: string, id: string) {
   return await readRow(db, table, { id, project_id } as Match<T>)

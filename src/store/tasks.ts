@@ -3,7 +3,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { expiredFiles } from './files.ts'
-import { changesRow, compare, deleteRows, insertRow, NOW, selectRows, updateRows } from './rows.ts'
+import { changesRow, compare, deleteRows, findsRow, insertRow, NOW, selectRows, updateRows } from './rows.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -180,8 +180,8 @@ export async function requeueTask(
   now: number,
 ): Promise<void> {
   await deleteRows(tx, 'tasks', { kind, subject, state: 'ready' }).execute()
-  const running = await selectRows(tx, 'tasks', { kind, subject }).select('id').executeTakeFirst()
-  if (!running) await insertTask(tx, { kind, subject, project_id }, now)
+  const running = selectRows(tx, 'tasks', { kind, subject }).select('id')
+  if (!(await findsRow(running))) await insertTask(tx, { kind, subject, project_id }, now)
 }
 
 /** The task of a pending file; undefined if there is none. */

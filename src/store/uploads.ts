@@ -3,7 +3,17 @@ import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import { changesRow, deleteRows, exactSum, insertRow, NOW, selectRows, slices, updateRows } from './rows.ts'
+import {
+  changesRow,
+  deleteRows,
+  exactSum,
+  findsRow,
+  insertRow,
+  NOW,
+  selectRows,
+  slices,
+  updateRows,
+} from './rows.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -146,11 +156,7 @@ export async function leaveCompletion(
 
 /** Whether a call has the upload's lease. */
 export async function isCompleting(db: Reader, id: string): Promise<boolean> {
-  const row = await selectRows(db, 'uploads', { id })
-    .select('id')
-    .where('completing_until', '>', NOW)
-    .executeTakeFirst()
-  return row !== undefined
+  return await findsRow(selectRows(db, 'uploads', { id }).select('id').where('completing_until', '>', NOW))
 }
 
 export async function listExpiredUploads(db: Reader, now: number, limit: number): Promise<UploadRow[]> {

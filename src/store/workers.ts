@@ -14,6 +14,7 @@ import {
   changesRow,
   countRows,
   deleteRows,
+  findsRow,
   insertRows,
   NOW,
   putRows,
@@ -65,12 +66,8 @@ export async function renewSession(tx: Writer, worker_id: string, lease_ms: numb
  * would never be requeued.
  */
 export async function lockSession(tx: Writer, worker_id: string): Promise<boolean> {
-  const row = await selectRows(tx, 'workers', { id: worker_id })
-    .select('id')
-    .where('lease_until', '>', NOW)
-    .forKeyShare()
-    .executeTakeFirst()
-  return row !== undefined
+  const live = selectRows(tx, 'workers', { id: worker_id }).where('lease_until', '>', NOW)
+  return await findsRow(live.select('id').forKeyShare())
 }
 
 /** The chunks that a worker has leased, as far as the database knows. */
@@ -292,18 +289,14 @@ const NO_DETAILS: UpstreamErrors = { reason: null, batches: {}, last_error: null
 
 /** Whether any worker has a session that was renewed lately. */
 export async function hasWorker(db: Reader): Promise<boolean> {
-  const row = await selectRows(db, 'workers', { role: 'worker' })
-    .select('id')
-    .where('lease_until', '>', NOW)
-    .where((eb) =>
-      eb.or([
-        eb('lease_ms', 'is', null),
-        eb(eb('lease_until', '-', eb.ref('lease_ms')), '>', eb(NOW, '-', STALE_MS)),
-      ]),
-    )
-    .limit(1)
-    .execute()
-  return row.length > 0
+  const live = selectRows(db, 'workers', { role: 'worker' }).where('lease_until', '>', NOW)
+  const renewed = live.where((eb) =>
+    eb.or([
+      eb('lease_ms', 'is', null),
+      eb(eb('lease_until', '-', eb.ref('lease_ms')), '>', eb(NOW, '-', STALE_MS)),
+    ]),
+  )
+  return await findsRow(renewed.select('id'))
 }
 
 // The amount of work, counted for metrics. A partial index over unfinished rows serves each count, so the cost does not
