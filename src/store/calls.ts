@@ -10,7 +10,16 @@ import {
   type Page,
   ROWS_LOOKED_AT_MAX,
 } from './page.ts'
-import { deleteRows, inserting, insertOnce, NOW, selectRows, slices, updateRows } from './rows.ts'
+import {
+  changedRows,
+  deleteRows,
+  inserting,
+  insertOnce,
+  NOW,
+  selectRows,
+  slices,
+  updateRows,
+} from './rows.ts'
 import type { HttpRequestRow, IdempotencyRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -83,13 +92,13 @@ export async function listAnsweredCalls(
 /** Deletes records of calls before `before` (Unix ms), at most `limit` of them; returns their number. */
 export async function forgetHttpRequests(tx: Writer, before: number, limit: number): Promise<number> {
   const first_kept = firstIdAt('request', before)
-  const result = await tx
-    .deleteFrom('http_requests')
-    .where('id', 'in', (qb) =>
-      qb.selectFrom('http_requests').select('id').where('id', '<', first_kept).orderBy('id').limit(limit),
-    )
-    .executeTakeFirst()
-  return Number(result.numDeletedRows)
+  const old = tx
+    .selectFrom('http_requests')
+    .select('id')
+    .where('id', '<', first_kept)
+    .orderBy('id')
+    .limit(limit)
+  return await changedRows(tx.deleteFrom('http_requests').where('id', 'in', old))
 }
 
 /** Deletes all but the newest `count` records; IDs begin with their time. */
@@ -184,13 +193,13 @@ export async function forgetIdempotencyKeys(tx: Writer, now: number, limit: numb
     .select(['project_id', 'route', 'key'])
     .where('expires', '<=', now)
     .limit(limit)
-  const result = await tx
-    .deleteFrom('idempotency_keys')
-    .where((eb) =>
-      eb(eb.refTuple('project_id', 'route', 'key'), 'in', expired.$asTuple('project_id', 'route', 'key')),
-    )
-    .executeTakeFirst()
-  return Number(result.numDeletedRows)
+  return await changedRows(
+    tx
+      .deleteFrom('idempotency_keys')
+      .where((eb) =>
+        eb(eb.refTuple('project_id', 'route', 'key'), 'in', expired.$asTuple('project_id', 'route', 'key')),
+      ),
+  )
 }
 
 /**

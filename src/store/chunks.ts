@@ -9,6 +9,7 @@ import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
 import { type AuditRows, type AuditWindow, LAST_OF_MS, pagesOf, ROWS_LOOKED_AT_MAX } from './page.ts'
 import {
+  changedRows,
   changesRow,
   deleteRows,
   exactPlus,
@@ -125,8 +126,7 @@ export async function commitChunk(
     commit_seq: eb('commit_seq', '+', 1),
   }))
   if (seal) update = update.set({ ...seal, state: 'sealed', worker_id: null, sealed_at: now })
-  const result = await update.executeTakeFirst()
-  return result.numUpdatedRows > 0n ? 'accepted' : await outcomeOf(tx, lease)
+  return (await changesRow(update)) ? 'accepted' : await outcomeOf(tx, lease)
 }
 
 /**
@@ -196,10 +196,9 @@ async function endLease(
   lease: CommitLease,
   change: UpdateObject<Schema, 'chunks'>,
 ): Promise<Fenced> {
-  const result = await updateRows(tx, 'chunks', uncommitted(lease))
-    .set({ ...change, worker_id: null, commit_seq: sql<number>`commit_seq + 1` })
-    .executeTakeFirst()
-  if (result.numUpdatedRows === 0n) return await outcomeOf(tx, lease)
+  const ended = { ...change, worker_id: null, commit_seq: sql<number>`commit_seq + 1` }
+  if (!(await changesRow(updateRows(tx, 'chunks', uncommitted(lease)).set(ended))))
+    return await outcomeOf(tx, lease)
   await deleteReservations(tx, lease)
   return 'accepted'
 }
@@ -222,8 +221,7 @@ export async function wakeOverLimit(tx: Writer, project_id: string): Promise<voi
 
 /** Makes parked chunks ready whose time has come; returns their number. */
 export async function wakeParked(tx: Writer): Promise<number> {
-  const result = await wake(tx).where('run_at', '<=', NOW).executeTakeFirst()
-  return Number(result.numUpdatedRows)
+  return await changedRows(wake(tx).where('run_at', '<=', NOW))
 }
 
 type ParkedBy = Parameters<typeof updateRows<'chunks'>>[2]

@@ -15,7 +15,17 @@ import {
 import { hasLease, wake } from './chunks.ts'
 import { addReservations } from './ledger.ts'
 import { pagesOf } from './page.ts'
-import { changesRow, deleteRows, findsRow, lockRow, NOW, readRow, selectRows, updateRows } from './rows.ts'
+import {
+  changedRows,
+  changesRow,
+  deleteRows,
+  findsRow,
+  lockRow,
+  NOW,
+  readRow,
+  selectRows,
+  updateRows,
+} from './rows.ts'
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -189,14 +199,12 @@ export async function endRemoteBatch(
   look_at: number,
 ): Promise<boolean> {
   const { batch_id, idx } = batch
-  assertRemoteTransition(batch.id, batch.state, 'ended')
   // A worker that parks the chunk sees this end, or the parked chunk is seen here.
   const chunk = await lockRow(tx, 'chunks', { batch_id, idx })
-  const { numUpdatedRows } = await updateRows(tx, 'remote_batches', { id: batch.id, state: batch.state })
-    .set({ detail: null, ...end, state: 'ended', failing_since: null, poll_at: look_at })
-    .executeTakeFirstOrThrow()
-  if (numUpdatedRows > 0n && chunk?.state === 'parked') await makeReady(tx, batch)
-  return numUpdatedRows > 0n
+  const change = { detail: null, ...end, state: 'ended', failing_since: null, poll_at: look_at } as const
+  const ended = await changeRemoteBatch(tx, batch.id, batch.state, change)
+  if (ended && chunk?.state === 'parked') await makeReady(tx, batch)
+  return ended
 }
 
 /** Makes a chunk that was just parked ready if one of its remote batches has ended with readable results. */
@@ -285,11 +293,7 @@ export async function forgetRemoteBatches(tx: Writer, limit: number): Promise<nu
       ),
     )
     .limit(limit)
-  const { numDeletedRows } = await tx
-    .deleteFrom('remote_batches')
-    .where('id', 'in', forgettable)
-    .executeTakeFirst()
-  return Number(numDeletedRows)
+  return await changedRows(tx.deleteFrom('remote_batches').where('id', 'in', forgettable))
 }
 
 /**
@@ -301,14 +305,11 @@ export async function giveUpRemoteBatches(
   chunk: Pick<ChunkRow, 'batch_id' | 'idx'>,
   now: number,
 ): Promise<void> {
-  const { numUpdatedRows } = await updateRows(tx, 'remote_batches', {
-    batch_id: chunk.batch_id,
-    idx: chunk.idx,
-    state: UNFINISHED,
-  })
-    .set({ state: 'abandoned', reserved: null, failing_since: null, poll_at: now })
-    .executeTakeFirstOrThrow()
-  if (numUpdatedRows > 0n) await countOf(tx, chunk, -Number(numUpdatedRows))
+  const { batch_id, idx } = chunk
+  const unfinished = updateRows(tx, 'remote_batches', { batch_id, idx, state: UNFINISHED })
+  const abandoned = { state: 'abandoned', reserved: null, failing_since: null, poll_at: now } as const
+  const count = await changedRows(unfinished.set(abandoned))
+  if (count > 0) await countOf(tx, chunk, -count)
   await releaseKept(tx, chunk)
 }
 

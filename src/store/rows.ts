@@ -3,7 +3,6 @@
 import {
   type DeleteResult,
   type Insertable,
-  InsertResult,
   type RawBuilder,
   type Selectable,
   type SqlBool,
@@ -66,13 +65,19 @@ export function deleteRows<T extends Table>(tx: Writer, table: T, match: Match<T
   return tx.deleteFrom(named(table)).where(matching(match))
 }
 
-/** Whether a statement inserts, updates or deletes a row. */
-export async function changesRow(statement: {
-  executeTakeFirst(): Promise<InsertResult | UpdateResult | DeleteResult>
-}): Promise<boolean> {
+interface Change {
+  executeTakeFirst(): Promise<UpdateResult | DeleteResult>
+}
+
+/** The number of rows that a statement updates or deletes. */
+export async function changedRows(statement: Change): Promise<number> {
   const result = await statement.executeTakeFirst()
-  if (result instanceof InsertResult) return (result.numInsertedOrUpdatedRows ?? 0n) > 0n
-  return ('numUpdatedRows' in result ? result.numUpdatedRows : result.numDeletedRows) > 0n
+  return Number('numUpdatedRows' in result ? result.numUpdatedRows : result.numDeletedRows)
+}
+
+/** Whether a statement updates or deletes a row. */
+export async function changesRow(statement: Change): Promise<boolean> {
+  return (await changedRows(statement)) > 0
 }
 
 export async function insertRow<T extends Table>(
