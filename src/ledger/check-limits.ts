@@ -79,7 +79,7 @@ export async function recordProjectedSpend(
   { groups, key_id }: BatchProjection,
 ): Promise<void> {
   const known = groups.filter(({ model }) => model !== null)
-  const rows = projectedByPayer(known, ({ spend }) => spend)
+  const rows = projectedByPayer(known.map(({ entity, model, spend }) => ({ entity, model, ...spend })))
   await insertProjectedSpend(
     tx,
     rows.map((row) => ({ batch_id: id, project_id, key_id, ...row })),

@@ -7,11 +7,11 @@
 
 import { dayOf } from '../domain/days.ts'
 import { accountsOf, type LimitMetric, type Payer, payerKey, REACHED } from '../domain/limit.ts'
-import { addInPlace, counted, isZero, minus, NO_SPEND, negative, type Spend } from '../domain/money.ts'
+import { counted, minus, NO_SPEND, negative, type Spend } from '../domain/money.ts'
 import { hasLease } from '../store/chunks.ts'
 import { addReservations, amountsByEntity, amountsByKey } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits } from '../store/limits.ts'
-import type { ChunkRow, LimitRow, ReservationRow } from '../store/schema.ts'
+import type { ChunkRow, LimitRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import {
   type Counter,
@@ -22,7 +22,7 @@ import {
   type Spending,
   spendingOf,
 } from './counters.ts'
-import { type Crossing, recordCrossings } from './settle.ts'
+import { type Crossing, recordCrossings, spendByPayer } from './settle.ts'
 
 export interface ReserveLine extends Candidate {
   /** Whether the chunk's reservation includes the line's projected spend already. */
@@ -123,19 +123,18 @@ async function changeReservations(
   allowed: readonly number[],
 ): Promise<void> {
   const { batch_id, idx, project_id, key_id } = claim
-  const rows = new Map<string, ReservationRow>()
   const reserved = new Set(allowed)
-  for (const { position, entity, model, projected, isReserved } of lines) {
-    const by = { entity: entity ?? '', model: model ?? '' }
-    const key = payerKey(by)
-    const row = rows.get(key) ?? { batch_id, idx, project_id, key_id, ...by, ...NO_SPEND }
-    rows.set(key, row)
-    if (reserved.has(position) === isReserved) continue
-    addInPlace(row, isReserved ? negative(projected) : projected)
-  }
+  const changed = lines.filter(({ position, isReserved }) => reserved.has(position) !== isReserved)
+  const rows = spendByPayer(
+    changed.map(({ entity, model, projected, isReserved }) => ({
+      ...(isReserved ? negative(projected) : projected),
+      entity,
+      model,
+    })),
+  )
   await addReservations(
     tx,
-    [...rows.values()].filter((row) => !isZero(row)),
+    rows.map((row) => ({ batch_id, idx, project_id, key_id, ...row })),
   )
 }
 

@@ -6,9 +6,9 @@ import { startOfDay } from '../domain/days.ts'
 import { entityType } from '../domain/entity.ts'
 import { newId } from '../domain/ids.ts'
 import { recordOf } from '../domain/json-record.ts'
-import { payerKey, thresholdsMet } from '../domain/limit.ts'
+import { thresholdsMet } from '../domain/limit.ts'
 import { DAY_SUMS } from '../domain/line-sums.ts'
-import { isZero, NO_SPEND, plus, type Spend, sumOf } from '../domain/money.ts'
+import { AMOUNTS, isZero, type Spend, sumOf } from '../domain/money.ts'
 import { deleteReservations, reduceProjectedSpend, reduceReservation } from '../store/ledger.ts'
 import { crossedBefore, insertCrossing, matchingLimits } from '../store/limits.ts'
 import { insertRows } from '../store/rows.ts'
@@ -33,56 +33,56 @@ export async function settle(
   settlements: readonly Settlement[],
   now: number,
 ): Promise<Crossing[]> {
-  await addUsage(tx, usageRows(settlements))
-  const limited = await addProjectDays(tx, projectRows(settlements))
-  await insertRows(
-    tx,
-    'ledger_entries',
-    settlements.flatMap((settlement) => entries(settlement, now)),
+  const parts = settlements.flatMap(({ tallies, project_id, key_id, batch_id, idx }) =>
+    tallies.map((tally) => ({ ...tally, project_id, key_id, batch_id, idx })),
   )
+  await addUsage(tx, usageRows(parts))
+  const limited = await addProjectDays(tx, projectRows(parts))
+  await insertRows(tx, 'ledger_entries', entries(parts, now))
   for (const settlement of settlements) await releaseReservations(tx, settlement)
-  return await crossings(tx, settlements, limited, now)
+  return await crossings(tx, parts, limited, now)
 }
 
-/** The sums of tallies with the same key, in the order of the keys. */
-function summed<Key extends object, Sums extends Readonly<Record<string, number>>>(
-  settlements: readonly Settlement[],
-  keyOf: (tally: Tally, settlement: Settlement) => Key,
-  sumsOf: (tally: Tally) => Sums,
+/** A tally of a chunk. */
+type SettledPart = Tally & Omit<Settlement, 'tallies' | 'last' | 'hasReservations'>
+
+/** The sums of parts with the same key, by key: an order in which two workers that change the same rows do not deadlock. */
+function summed<Part, Key extends object, Sums extends Record<string, number>>(
+  parts: readonly Part[],
+  keyOf: (part: Part) => Key,
+  sumsOf: (part: Part) => Sums,
 ): (Key & Sums)[] {
   const rows = new Map<string, { key: Key; sums: Sums }>()
-  for (const settlement of settlements)
-    for (const tally of settlement.tallies) {
-      const key = keyOf(tally, settlement)
-      const text = JSON.stringify(Object.values(key))
-      const old = rows.get(text)?.sums
-      const added = sumsOf(tally)
-      const sums = old ? plusEach(old, added) : added
-      rows.set(text, { key, sums })
-    }
-  return inOrder(rows).map(({ key, sums }) => ({ ...key, ...sums }))
+  for (const part of parts) {
+    const key = keyOf(part)
+    const text = JSON.stringify(Object.values(key))
+    const row = rows.get(text)
+    if (row) addEach(row.sums, sumsOf(part))
+    else rows.set(text, { key, sums: sumsOf(part) })
+  }
+  return [...rows].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, { key, sums }]) => ({ ...key, ...sums }))
 }
 
-function plusEach<Sums extends Readonly<Record<string, number>>>(a: Sums, b: Sums): Sums {
-  return Object.fromEntries(Object.entries(a).map(([name, sum]) => [name, sumOf(sum, b[name] ?? 0)])) as Sums
+function addEach(sums: Record<string, number>, by: Readonly<Record<string, number>>): void {
+  for (const [name, sum] of Object.entries(sums)) sums[name] = sumOf(sum, by[name] ?? 0)
 }
 
-function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
+function usageRows(parts: readonly SettledPart[]): UsageDayRow[] {
   return summed(
-    settlements,
-    ({ entity, day, model }, { project_id, key_id }) => ({
+    parts,
+    ({ project_id, entity, day, model, key_id }) => ({
       ...{ project_id, entity: entity ?? '', day, model: model ?? '', key_id },
       entity_type: entityType(entity ?? '') ?? '',
     }),
-    (tally) => recordOf(DAY_SUMS, (name) => tally[name]),
+    (part) => recordOf(DAY_SUMS, (name) => part[name]),
   )
 }
 
 /** The rows of projects' spend by day; sums are negative where charges are reversed. */
-function projectRows(settlements: readonly Settlement[]): ProjectDayRow[] {
+function projectRows(parts: readonly SettledPart[]): ProjectDayRow[] {
   return summed(
-    settlements,
-    ({ day, model }, { project_id, key_id }) => ({ project_id, day, key_id, model: model ?? '' }),
+    parts,
+    ({ project_id, day, key_id, model }) => ({ project_id, day, key_id, model: model ?? '' }),
     spentBy,
   ).filter((row) => !isZero(row))
 }
@@ -91,46 +91,37 @@ function spentBy({ cost_nanos, total_tokens: tokens, requests }: Tally) {
   return { cost_nanos, tokens, requests }
 }
 
-/** The rows by key, an order in which two workers that change the same rows do not deadlock. */
-function inOrder<Row>(rows: ReadonlyMap<string, Row>): Row[] {
-  return [...rows].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row)
-}
-
-function entries(settlement: Settlement, now: number) {
-  const { project_id, batch_id, idx } = settlement
+function entries(parts: readonly SettledPart[], now: number) {
   return summed(
-    [settlement],
-    ({ day, entity }) => ({ entity: entity ?? '', day }),
+    parts,
+    ({ project_id, batch_id, idx, entity, day }) => ({
+      project_id,
+      batch_id,
+      idx,
+      entity: entity ?? '',
+      day,
+    }),
     ({ succeeded, failed, total_tokens, cost_nanos }) => ({
       ...{ lines: succeeded + failed, tokens: total_tokens, cost_nanos },
     }),
-  ).map((sums) => ({
-    ...{ id: newId('ledger', now), project_id, batch_id, idx, kind: 'settle' as const, created: now },
-    ...sums,
-  }))
+  ).map((sums) => ({ id: newId('ledger', now), kind: 'settle' as const, created: now, ...sums }))
 }
 
-function spendByPayer<Part extends Pick<Tally, 'entity' | 'model'>>(
-  parts: readonly Part[],
-  entitiesOf: (entity: string | null) => readonly string[],
-  spendOf: (part: Part) => Spend,
-) {
-  const rows = new Map<string, { entity: string; model: string } & Spend>()
-  for (const part of parts)
-    for (const entity of entitiesOf(part.entity)) {
-      const model = part.model ?? ''
-      const key = payerKey({ entity, model })
-      rows.set(key, { entity, model, ...plus(rows.get(key) ?? NO_SPEND, spendOf(part)) })
-    }
-  return inOrder(rows).filter((row) => !isZero(row))
+type PaidSpend = Pick<Tally, 'entity' | 'model'> & Spend
+
+/** The sums of spend by entity and model. */
+export function spendByPayer(parts: readonly PaidSpend[]) {
+  return summed(
+    parts,
+    ({ entity, model }) => ({ entity: entity ?? '', model: model ?? '' }),
+    (part) => recordOf(AMOUNTS, (name) => part[name]),
+  ).filter((row) => !isZero(row))
 }
 
 /** The sums of spend by model, and by named entity and model, in the form of a batch's projected spend. */
-export function projectedByPayer<Part extends Pick<Tally, 'entity' | 'model'>>(
-  parts: readonly Part[],
-  spendOf: (part: Part) => Spend,
-) {
-  return spendByPayer(parts, (entity) => (entity === null ? [''] : ['', entity]), spendOf)
+export function projectedByPayer(parts: readonly PaidSpend[]) {
+  const named = parts.filter(({ entity }) => entity !== null)
+  return spendByPayer([...parts.map((part) => ({ ...part, entity: null })), ...named])
 }
 
 /** Subtracts finished lines from their batch's projected spend; its row is locked, so that no commits deadlock. */
@@ -139,7 +130,9 @@ export async function releaseProjectedSpend(
   batch_id: string,
   tallies: readonly Tally[],
 ): Promise<void> {
-  const rows = projectedByPayer(tallies, ({ projected }) => projected)
+  const rows = projectedByPayer(
+    tallies.map(({ entity, model, projected }) => ({ entity, model, ...projected })),
+  )
   await reduceProjectedSpend(tx, batch_id, rows)
 }
 
@@ -147,9 +140,7 @@ async function releaseReservations(tx: Writer, settlement: Settlement): Promise<
   if (!settlement.hasReservations) return
   if (settlement.last) return await deleteReservations(tx, settlement)
   const released = spendByPayer(
-    settlement.tallies,
-    (entity) => [entity ?? ''],
-    ({ reserved }) => reserved,
+    settlement.tallies.map(({ entity, model, reserved }) => ({ entity, model, ...reserved })),
   )
   for (const { entity, model, ...spend } of released)
     await reduceReservation(tx, { ...settlement, entity, model }, spend)
@@ -158,24 +149,20 @@ async function releaseReservations(tx: Writer, settlement: Settlement): Promise<
 /** The crossed thresholds; `limited`: the projects that have limits. */
 async function crossings(
   tx: Writer,
-  settlements: readonly Settlement[],
+  parts: readonly SettledPart[],
   limited: ReadonlySet<string>,
   now: number,
 ): Promise<Crossing[]> {
-  const spent = settlements.flatMap(({ project_id, key_id, tallies }) =>
-    tallies
-      .filter((tally) => !isZero(spentBy(tally)))
-      .map(({ day, entity, model }) => ({ project_id, day, payer: { entity, model, key_id } })),
-  )
+  const spent = parts.filter((part) => limited.has(part.project_id) && !isZero(spentBy(part)))
   const crossed: Crossing[] = []
-  for (const [project_id, own] of Map.groupBy(spent, (one) => one.project_id)) {
-    if (!limited.has(project_id)) continue
-    for (const [day, ofDay] of Map.groupBy(own, (one) => one.day)) {
-      const payers = ofDay.map(({ payer }) => payer)
-      const limits = await matchingLimits(tx, { project_id, ...limitSubjects(payers) })
-      if (limits.length === 0) continue
-      const counters = await readCounters(tx, project_id, countedBy(limits, payers), startOfDay(day))
-      crossed.push(...(await recordThresholds(tx, counters, now)))
+  for (const payers of Map.groupBy(spent, ({ project_id, day }) => `${project_id} ${day}`).values()) {
+    const { project_id, day } = payers[0]!
+    const limits = await matchingLimits(tx, { project_id, ...limitSubjects(payers) })
+    const counters = await readCounters(tx, project_id, countedBy(limits, payers), startOfDay(day))
+    for (const counter of counters) {
+      const { amount, notify_at } = counter.limit
+      const met = thresholdsMet({ amount, notify_at: JSON.parse(notify_at) }, counter.spent)
+      if (met.length > 0) crossed.push(...(await recordCrossings(tx, counter, met, now)))
     }
   }
   return crossed
@@ -188,17 +175,6 @@ async function crossings(
 export interface Crossing extends Counter {
   /** The threshold as a fraction of the cap; 1 when the cap is reached. */
   threshold: number
-}
-
-/** Records the thresholds that the counters have reached, and returns the new ones. */
-async function recordThresholds(tx: Writer, counters: readonly Counter[], now: number): Promise<Crossing[]> {
-  const crossed: Crossing[] = []
-  for (const counter of counters) {
-    const { amount, notify_at } = counter.limit
-    const met = thresholdsMet({ amount, notify_at: JSON.parse(notify_at) }, counter.spent)
-    if (met.length > 0) crossed.push(...(await recordCrossings(tx, counter, met, now)))
-  }
-  return crossed
 }
 
 /** Records that these thresholds were reached, whatever the counters, and returns the new ones. */
