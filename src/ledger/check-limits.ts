@@ -17,11 +17,11 @@ import {
   type TokenSums,
 } from '../jsonl/projection.ts'
 import type { Sharing } from '../jsonl/shared-beginnings.ts'
-import { amountsByEntity, amountsByKey, insertProjectedSpend } from '../store/ledger.ts'
+import { insertProjectedSpend } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
 import type { BatchRow, LimitRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
-import { type Counter, countedBy, limitSubjects, readCounters, readSpending, spendingOf } from './counters.ts'
+import { type Counter, limitSubjects, readUsage } from './counters.ts'
 import type { Language } from './limit-error.ts'
 import { batchLimitError } from './limit-error.ts'
 import { projectedByPayer } from './settle.ts'
@@ -86,7 +86,6 @@ export async function recordProjectedSpend(
   )
 }
 
-/** Reads projected spend before spend: an amount that is settled in between counts twice, never zero times. */
 async function limitProjections(
   db: Reader,
   project_id: string,
@@ -94,23 +93,13 @@ async function limitProjections(
   projection: BatchProjection,
   now: number,
 ): Promise<LimitProjection[]> {
-  const found = countedBy(limits, projection.payers)
-  const open = await readSpending(
-    found,
-    (names) => amountsByEntity(db, 'batch_projected_spend', project_id, names),
-    () => amountsByKey(db, 'batch_projected_spend', project_id),
-  )
-  const counters = await readCounters(db, project_id, found, now)
-  return counters.map((counter) => {
+  const wanted = { limits, payers: projection.payers, at: now }
+  const usages = await readUsage(db, project_id, wanted, 'batch_projected_spend')
+  return usages.map(({ unspent: projectedOpen, ...counter }) => {
     const { limit, account, spent } = counter
     const projected = counted(projection.byAccount.get(account) ?? NO_SPEND, limit.metric)
-    const projectedOpen = spendingOf(open, counter)
-    return {
-      ...counter,
-      projectedOpen,
-      projected,
-      exceeds: projected > 0 && spent + projectedOpen + projected > limit.amount,
-    }
+    const exceeds = projected > 0 && spent + projectedOpen + projected > limit.amount
+    return { ...counter, projectedOpen, projected, exceeds }
   })
 }
 

@@ -11,7 +11,7 @@ import {
   windowAt,
 } from '../domain/limit.ts'
 import { addSpend, counted, NO_SPEND, type Spend } from '../domain/money.ts'
-import type { EntitySpend, KeySpend } from '../store/ledger.ts'
+import { amountsByEntity, amountsByKey, type EntitySpend, type KeySpend } from '../store/ledger.ts'
 import { type LimitQuery, matchingLimits } from '../store/limits.ts'
 import type { LimitRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
@@ -33,7 +33,7 @@ export interface Counter extends Counted {
 
 export type Spending = ReadonlyMap<string, Spend>
 
-export function spendingOf(spending: Spending, { limit, account }: Counted): number {
+function spendingOf(spending: Spending, { limit, account }: Counted): number {
   return counted(spending.get(account) ?? NO_SPEND, limit.metric)
 }
 
@@ -68,8 +68,36 @@ export async function readCounters(
   return counters
 }
 
+/** A counter with the amount that is not spent yet, reserved for lines or projected for open batches. */
+export interface LimitUsage extends Counter {
+  unspent: number
+}
+
+/**
+ * The usage of limits by payers. What is not spent yet, which `change` may adapt, is read before the spend: an amount that
+ * is settled in between counts twice, never zero times.
+ */
+export async function readUsage(
+  db: Reader,
+  project_id: string,
+  { limits, payers, at }: { limits: readonly LimitRow[]; payers: Iterable<Payer>; at: number },
+  table: 'reservations' | 'batch_projected_spend',
+  change = (unspent: Spending): Spending => unspent,
+): Promise<LimitUsage[]> {
+  const found = countedBy(limits, payers)
+  const unspent = change(
+    await readSpending(
+      found,
+      (names) => amountsByEntity(db, table, project_id, names),
+      () => amountsByKey(db, table, project_id),
+    ),
+  )
+  const counters = await readCounters(db, project_id, found, at)
+  return counters.map((counter) => ({ ...counter, unspent: spendingOf(unspent, counter) }))
+}
+
 /** Reads the spend of entities or keys, only if a limit counts it. */
-export async function readSpending(
+async function readSpending(
   all: readonly Counted[],
   ofEntities: (names: string[]) => Promise<EntitySpend[]>,
   ofKeys: () => Promise<KeySpend[]>,

@@ -3,7 +3,8 @@ import { describe, it } from 'node:test'
 import { spendOf } from '../../test/support/test-books.ts'
 import { accountOfLimit } from '../domain/limit.ts'
 import type { LimitRow } from '../store/schema.ts'
-import { allocateLines as allocate, type Candidate, type LimitUsage } from './reserve.ts'
+import type { LimitUsage } from './counters.ts'
+import { allocateLines as allocate, type Candidate } from './reserve.ts'
 
 const allocateLines = (lines: readonly Candidate[], usages: readonly LimitUsage[]) =>
   allocate(lines, usages, 'key_1')
@@ -29,7 +30,7 @@ function limit(part: Partial<LimitRow>): LimitRow {
 function meter(spender: string, spent: number, held: number, part: Partial<LimitRow> = {}): LimitUsage {
   const row = limit(part)
   const account = accountOfLimit(row, spender)
-  return { limit: row, spender, account, spent, reserved: held, window: { start: 0, end: 1 } }
+  return { limit: row, spender, account, spent, unspent: held, window: { start: 0, end: 1 } }
 }
 
 function line(position: number, tokens: number, entity: string | null = null, sent = false): Candidate {

@@ -9,19 +9,11 @@ import { dayOf } from '../domain/days.ts'
 import { accountsOf, type LimitMetric, type Payer, payerKey, REACHED } from '../domain/limit.ts'
 import { counted, minus, NO_SPEND, negative, type Spend } from '../domain/money.ts'
 import { hasLease } from '../store/chunks.ts'
-import { addReservations, amountsByEntity, amountsByKey } from '../store/ledger.ts'
+import { addReservations } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits } from '../store/limits.ts'
-import type { ChunkRow, LimitRow } from '../store/schema.ts'
+import type { ChunkRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
-import {
-  type Counter,
-  countedBy,
-  limitSubjects,
-  readCounters,
-  readSpending,
-  type Spending,
-  spendingOf,
-} from './counters.ts'
+import { type LimitUsage, limitSubjects, readUsage, type Spending } from './counters.ts'
 import { type Crossing, recordCrossings, spendByPayer } from './settle.ts'
 
 export interface ReserveLine extends Candidate {
@@ -54,9 +46,9 @@ export async function reserve(tx: Writer, order: ReserveRequest, now: number): P
   const { project_id } = claim
   const limits = await lockMatchingLimits(tx, { project_id, action: 'block', ...limitSubjects(payers) })
   const isReserved = limits.length > 0
-  const usages = isReserved
-    ? await readUsage(tx, project_id, limits, payers, now, (all) => withoutLines(all, lines, claim.key_id))
-    : []
+  const usages = await readUsage(tx, project_id, { limits, payers, at: now }, 'reservations', (all) =>
+    withoutLines(all, lines, claim.key_id),
+  )
   const { allowed, refused, waiting } = allocateLines(lines, usages, claim.key_id)
   await changeReservations(tx, order, isReserved ? allowed : [])
   const reached = [...new Set(refused.values())]
@@ -64,27 +56,6 @@ export async function reserve(tx: Writer, order: ReserveRequest, now: number): P
   for (const usage of reached) crossings.push(...(await recordCrossings(tx, usage, [REACHED], now)))
   const capped = usages.map(({ account, limit }) => ({ account, metric: limit.metric }))
   return { allowed, refused, waiting, isReserved, capped, day: dayOf(now), crossings }
-}
-
-/** Reads reservations before spend: an amount that is settled in between counts twice, never zero times. */
-async function readUsage(
-  db: Reader,
-  project_id: string,
-  limits: readonly LimitRow[],
-  payers: readonly Payer[],
-  now: number,
-  change = (reserved: Spending): Spending => reserved,
-): Promise<LimitUsage[]> {
-  const found = countedBy(limits, payers)
-  const reserved = change(
-    await readSpending(
-      found,
-      (names) => amountsByEntity(db, 'reservations', project_id, names),
-      () => amountsByKey(db, 'reservations', project_id),
-    ),
-  )
-  const counters = await readCounters(db, project_id, found, now)
-  return counters.map((counter) => ({ ...counter, reserved: spendingOf(reserved, counter) }))
 }
 
 /** The caps on lines of these payers that spend and reservations together exceed. */
@@ -95,9 +66,8 @@ export async function overcommittedLimits(
   now: number,
 ): Promise<LimitUsage[]> {
   const limits = await matchingLimits(db, { project_id, action: 'block', ...limitSubjects(payers) })
-  if (limits.length === 0) return []
-  const usages = await readUsage(db, project_id, limits, payers, now)
-  return usages.filter(({ limit, spent, reserved }) => spent + reserved > limit.amount)
+  const usages = await readUsage(db, project_id, { limits, payers, at: now }, 'reservations')
+  return usages.filter(({ limit, spent, unspent }) => spent + unspent > limit.amount)
 }
 
 type Paid = Pick<Candidate, 'entity' | 'model'>
@@ -152,11 +122,6 @@ export interface Candidate {
   isSent: boolean
 }
 
-/** A counter with the reservations of its account, in the limit's unit. */
-export interface LimitUsage extends Counter {
-  reserved: number
-}
-
 interface Allocation {
   /** Positions of lines that may be sent or were sent already. */
   allowed: number[]
@@ -167,7 +132,7 @@ interface Allocation {
 }
 
 /**
- * Allows lines of one batch in the given order, and adds their projected spend to `reserved` of the usages. `key_id` is
+ * Allows lines of one batch in the given order, and adds their projected spend to `unspent` of the usages. `key_id` is
  * that of the batch.
  */
 export function allocateLines(
@@ -179,7 +144,7 @@ export function allocateLines(
   const usagesOf = byPayer(usages, key_id)
   const allow = (candidate: Candidate): void => {
     const { position, projected } = candidate
-    for (const usage of usagesOf(candidate)) usage.reserved += counted(projected, usage.limit.metric)
+    for (const usage of usagesOf(candidate)) usage.unspent += counted(projected, usage.limit.metric)
     allocation.allowed.push(position)
   }
   for (const candidate of candidates) if (candidate.isSent) allow(candidate)
@@ -188,7 +153,7 @@ export function allocateLines(
     const { position, projected } = candidate
     const exceeded = usagesOf(candidate).find((usage) => !isWithinCap(usage, projected, 0))
     if (exceeded) allocation.refused.set(position, exceeded)
-    else if (usagesOf(candidate).every((usage) => isWithinCap(usage, projected, usage.reserved)))
+    else if (usagesOf(candidate).every((usage) => isWithinCap(usage, projected, usage.unspent)))
       allow(candidate)
     else allocation.waiting.push(position)
   }
