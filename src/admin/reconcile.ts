@@ -6,7 +6,7 @@ import { dayText } from '../domain/days.ts'
 import { messageOf } from '../domain/errors.ts'
 import { atMost, NANOS_PER_USD, nanosFromUsd, sumOf, usdLiteral } from '../domain/money.ts'
 import { readChunkJournal } from '../results/journal.ts'
-import { readSpans } from '../results/read-content.ts'
+import { readRecords } from '../results/read-content.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { chunksOf } from '../store/chunks.ts'
 import {
@@ -134,13 +134,8 @@ async function journalledLines(
   const [first] = unusable
   if (first)
     throw new Error(`${first.part.journal_blob} is damaged, missing or repeats lines of another journal`)
-  const audits = readSpans(
-    sealed,
-    written.map(({ audit }) => audit),
-  )
-  const records = Buffer.concat(await Array.fromAsync(audits))
-    .toString('utf8')
-    .split('\n')
+  const audits = written.map(({ audit }) => audit)
+  const records = await readRecords(sealed, audits)
   return written.map(({ part }, i) => {
     const { usage, cost_usd } = JSON.parse(records[i] ?? '')
     return { part, tokens: usage?.total_tokens ?? 0, cost_nanos: nanosFromUsd(cost_usd) }

@@ -9,7 +9,7 @@ import { lineRequestId, parseLineRequestId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import { lineNumbers } from '../jsonl/chunk-lines.ts'
 import { finishedLines, type ReadPorts } from '../results/finished-lines.ts'
-import { readSpans } from '../results/read-content.ts'
+import { readRecords } from '../results/read-content.ts'
 import { listAnsweredCalls } from '../store/calls.ts'
 import { listSealedChunks, type SealedChunkRow } from '../store/chunks.ts'
 import { type AuditPosition, type AuditWindow, LAST_OF_MS } from '../store/page.ts'
@@ -110,13 +110,8 @@ async function linesOf(
   const begun = isBegun && (lineNumbers(chunk)?.includes(from.line) ?? true) ? from.line : 0
   try {
     const lines = (await finishedLines(ports, chunk)).filter(({ line }) => line > begun)
-    const pieces = await Array.fromAsync(
-      readSpans(
-        ports.sealed,
-        lines.map(({ audit }) => audit),
-      ),
-    )
-    const records = Buffer.concat(pieces).toString('utf8').split('\n')
+    const audits = lines.map(({ audit }) => audit)
+    const records = await readRecords(ports.sealed, audits)
     return lines.map(({ line }, i) => {
       const record = Buffer.from(records[i] ?? '')
       const shown = models === null ? record : withServerNames(record, models)

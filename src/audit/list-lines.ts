@@ -19,7 +19,7 @@ import {
   type ReadPorts,
 } from '../results/finished-lines.ts'
 import type { FinishedLine } from '../results/line-index.ts'
-import { readSpans } from '../results/read-content.ts'
+import { readRecords } from '../results/read-content.ts'
 import { listBatches } from '../store/batches.ts'
 import { readChunkOfLine, startOf, stretchesOf } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
@@ -294,8 +294,7 @@ async function summariesOf(
   places: readonly (FinishedLine | InputLine)[],
 ): Promise<LineSummary[]> {
   const spans = places.flatMap((place) => ('audit' in place ? [place.audit] : []))
-  const pieces = await Array.fromAsync(readSpans(sealed, spans))
-  const records = Buffer.concat(pieces).toString('utf8').split('\n')
+  const records = await readRecords(sealed, spans)
   let next = 0
   return places.map((place) =>
     'audit' in place ? summaryOfRecord(JSON.parse(records[next++] ?? '')) : pendingSummary(batch, place),

@@ -107,6 +107,12 @@ export async function* readSpans(
   if (from < all.length) yield* await read(from, all.length)
 }
 
+/** The audit records at these spans. */
+export async function readRecords(sealed: SealedBlobs, spans: readonly Span[]): Promise<string[]> {
+  const pieces = await Array.fromAsync(readSpans(sealed, spans))
+  return Buffer.concat(pieces).toString('utf8').split('\n')
+}
+
 /** Streams a span, from its new location if its blob is deleted before the first byte was read. */
 async function* streamMoved(
   sealed: SealedBlobs,
