@@ -12,18 +12,12 @@ import { sealBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf, rewrap } from '../blobs/wrap-key.ts'
 import { counted } from '../domain/text.ts'
 import { secretName } from '../notify/webhook-signature.ts'
-import {
-  blobPages,
-  lockBlobKeys,
-  lockSecrets,
-  replaceBlobKeys,
-  replaceSecrets,
-  type WrappedSecrets,
-} from '../store/blobs.ts'
+import { readBlobRow } from '../store/blobs.ts'
 import { deleteProperty, writeProperty } from '../store/database-properties.ts'
 import { pagesOf } from '../store/page.ts'
-import type { BlobRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
+import { putInto } from '../store/rows.ts'
+import type { Store, Writer } from '../store/store.ts'
+import { keyOfRow, lockRows, type Row, type RowPage, tablePages } from '../store/table-copy.ts'
 import {
   AdminCommandError,
   assertNoLiveProcess,
@@ -73,16 +67,24 @@ export async function rekey(
     throw error
   }
   let rewrapped = 0
-  if (from !== null) {
-    rewrapped += await pages((after) => rewrapBlobs(store, from, to, { limit: rows_at_once, after }), tell)
-    rewrapped += await pages((after) => rewrapSecrets(store, from, to, { limit: rows_at_once, after }), tell)
-  }
+  if (from !== null)
+    for (const place of PLACES) {
+      const pages = pagesOf<Row>(rows_at_once, (last) => {
+        const after = last ? keyOfRow(place.table, last) : null
+        return store.write((tx) => rewrapPage(tx, place, from, to, { limit: rows_at_once, after }))
+      })
+      for await (const rows of pages) {
+        rewrapped += rows.flatMap((row) => wrappedIn(row, place, from)).length
+        tell(rewrapped)
+      }
+    }
   const { sample, in_use } = await countWrappedKeys(store)
   rejectUnknownKeys(in_use, new Set([to.id]))
   const sealed = sealBlobs(blobs, to)
-  for (const row of sample) {
+  for (const key of sample) {
+    const row = await readBlobRow(store.read, key)
     try {
-      for await (const _ of sealed.read(row.project_id, row));
+      if (row) for await (const _ of sealed.read(row.project_id, row));
     } catch (error) {
       // A missing blob says nothing about the key, and the doctor reports it.
       if (!(error instanceof BlobMissing)) throw error
@@ -122,83 +124,66 @@ async function begin(store: Store, from: MasterKey | null, to: MasterKey): Promi
   return why !== null
 }
 
-async function pages(
-  page: (after: string) => Promise<{ changed: number; last: string | null }>,
-  tell: (done: number) => void,
-): Promise<number> {
-  let changed = 0
-  for (let after: string | null = ''; after !== null; ) {
-    const done: { changed: number; last: string | null } = await page(after)
-    changed += done.changed
-    after = done.last
-    tell(changed)
-  }
-  return changed
-}
+/** A table with keys or secrets that the master key wraps, their columns, and the name to which a row binds them. */
+const PLACES = [
+  { table: 'blobs', columns: ['wrapped_key'], nameOf: ({ key }: Row) => String(key) },
+  {
+    table: 'webhooks',
+    columns: ['wrapped_secret', 'previous_secret'],
+    nameOf: ({ id }: Row) => secretName(String(id)),
+  },
+] as const
+type Place = (typeof PLACES)[number]
 
-type Page = { limit: number; after: string }
-
-function rewrapBlobs(store: Store, from: MasterKey, to: MasterKey, page: Page) {
-  return store.write(async (tx) => {
-    const rows = await lockBlobKeys(tx, page)
-    const old = rows.filter((row) => masterKeyIdOf(row.wrapped_key) === from.id)
-    await replaceBlobKeys(
-      tx,
-      old.map((row) => ({
-        ...row,
-        wrapped_key: rewrap(row.wrapped_key, row.project_id, row.key, from, to),
-      })),
-    )
-    return { changed: old.length, last: rows.length < page.limit ? null : (rows.at(-1)?.key ?? null) }
+/** The wrapped keys and secrets of a row, by column; only those that `by` wraps, if given. */
+function wrappedIn(row: Row, { columns }: Place, by?: MasterKey): [column: string, text: string][] {
+  return columns.flatMap((column) => {
+    const text = row[column]
+    // The key of a blob that is pending deletion is destroyed.
+    if (typeof text !== 'string' || typeof row.deletion_pending_since === 'number') return []
+    return !by || masterKeyIdOf(text) === by.id ? [[column, text]] : []
   })
 }
 
-function rewrapSecrets(store: Store, from: MasterKey, to: MasterKey, page: Page) {
-  return store.write(async (tx) => {
-    const rows = await lockSecrets(tx, page)
-    let changed = 0
-    for (const row of rows) {
-      const renewed = (text: string): string => {
-        if (masterKeyIdOf(text) !== from.id) return text
-        changed++
-        return rewrap(text, row.project_id, secretName(row.id), from, to)
-      }
-      await replaceSecrets(tx, {
-        ...row,
-        wrapped_secret: renewed(row.wrapped_secret),
-        previous_secret: row.previous_secret === null ? null : renewed(row.previous_secret),
-      })
-    }
-    return { changed, last: rows.length < page.limit ? null : (rows.at(-1)?.id ?? null) }
+/** Rewraps what `from` wraps on a page; returns its rows as they were. */
+async function rewrapPage(
+  tx: Writer,
+  place: Place,
+  from: MasterKey,
+  to: MasterKey,
+  page: RowPage,
+): Promise<Row[]> {
+  const { table, columns, nameOf } = place
+  const rows = await lockRows(tx, table, page)
+  const renewed = rows.flatMap((row) => {
+    const texts = wrappedIn(row, place, from).map(([column, text]) => {
+      return [column, rewrap(text, String(row.project_id), nameOf(row), from, to)]
+    })
+    return texts.length === 0 ? [] : [{ ...row, ...Object.fromEntries(texts) }]
   })
+  await putInto(tx, table, renewed, columns)
+  return rows
 }
 
 type KeysInUse = ReadonlyMap<string | null, number>
 
-/** The number of keys wrapped by each master key (null: not a wrapped key), and a random sample of blobs. */
-async function countWrappedKeys(store: Store): Promise<{ in_use: KeysInUse; sample: BlobRow[] }> {
+/** The number of keys wrapped by each master key (null: not a wrapped key), and the keys of a random sample of blobs. */
+async function countWrappedKeys(store: Store): Promise<{ in_use: KeysInUse; sample: string[] }> {
   const in_use = new Map<string | null, number>()
-  const count = (text: string): void => {
-    const id = masterKeyIdOf(text)
-    in_use.set(id, (in_use.get(id) ?? 0) + 1)
-  }
-  const sample: BlobRow[] = []
+  const sample: string[] = []
   let seen = 0
-  for await (const rows of blobPages(store.read, ROWS_AT_ONCE))
-    for (const row of rows) {
-      count(row.wrapped_key)
-      // Reservoir sampling gives every row the same chance.
-      const place = seen < SAMPLE ? seen : randomInt(seen + 1)
-      if (place < SAMPLE) sample[place] = row
-      seen++
-    }
-  for await (const rows of pagesOf<WrappedSecrets>(ROWS_AT_ONCE, (last) =>
-    store.write((tx) => lockSecrets(tx, { limit: ROWS_AT_ONCE, after: last?.id })),
-  ))
-    for (const row of rows) {
-      count(row.wrapped_secret)
-      if (row.previous_secret !== null) count(row.previous_secret)
-    }
+  for (const place of PLACES)
+    for await (const rows of tablePages(store.read, place.table, ROWS_AT_ONCE))
+      for (const row of rows)
+        for (const [, text] of wrappedIn(row, place)) {
+          const id = masterKeyIdOf(text)
+          in_use.set(id, (in_use.get(id) ?? 0) + 1)
+          if (place.table !== 'blobs') continue
+          // Reservoir sampling gives every row the same chance.
+          const at = seen < SAMPLE ? seen : randomInt(seen + 1)
+          if (at < SAMPLE) sample[at] = place.nameOf(row)
+          seen++
+        }
   return { in_use, sample }
 }
 

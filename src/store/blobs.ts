@@ -3,8 +3,8 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { pagesOf } from './page.ts'
-import { deleteRows, insertRows, putRows, readRow, selectRows, updateRows } from './rows.ts'
-import type { BlobRow, WebhookRow } from './schema.ts'
+import { deleteRows, insertRows, readRow, selectRows, updateRows } from './rows.ts'
+import type { BlobRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function insertBlobs(
@@ -114,28 +114,11 @@ export async function anyWrappedKey(db: Reader): Promise<string | null> {
   return webhook?.wrapped_secret ?? null
 }
 
-interface KeyPage {
-  limit: number
-  /** The last key or ID of the previous page. */
-  after?: string | undefined
-}
-
-/** Blobs that can be opened, ordered by key, locked until the transaction ends. */
-export async function lockBlobKeys(tx: Writer, page: KeyPage): Promise<BlobRow[]> {
-  return await openable(tx, page).forUpdate().execute()
-}
-
-function openable(db: Reader, { limit, after = '' }: KeyPage) {
-  return selectRows(db, 'blobs', { deletion_pending_since: null })
-    .selectAll()
-    .where('key', '>', after)
-    .orderBy('key')
-    .limit(limit)
-}
-
-/** All blobs that can be opened, from `after` on, in pages of `limit`, ordered by key. */
-export function blobPages(db: Reader, limit: number, after?: string): AsyncGenerator<BlobRow[]> {
-  return pagesOf<BlobRow>(limit, (last) => openable(db, { limit, after: last?.key ?? after }).execute())
+/** All blobs that can be opened, from the key `after` on, in pages of `limit`, ordered by key. */
+export function blobPages(db: Reader, limit: number, after = ''): AsyncGenerator<BlobRow[]> {
+  const openable = selectRows(db, 'blobs', { deletion_pending_since: null }).selectAll()
+  const first = openable.orderBy('key').limit(limit)
+  return pagesOf<BlobRow>(limit, (last) => first.where('key', '>', last?.key ?? after).execute())
 }
 
 /** A file or batch that needs a blob. */
@@ -217,30 +200,4 @@ async function uses(db: Reader, where: (reference: Reference) => RawBuilder<unkn
     for (const row of rows) found.push({ ...row, part })
   }
   return found
-}
-
-// The wrapped keys and secrets, which a change of the master key replaces.
-
-/** Replaces the keys of blobs in one statement; the caller has locked the rows. */
-export async function replaceBlobKeys(tx: Writer, rows: readonly BlobRow[]): Promise<void> {
-  await putRows(tx, 'blobs', rows, ['wrapped_key'])
-}
-
-export type WrappedSecrets = Pick<WebhookRow, 'id' | 'project_id' | 'wrapped_secret' | 'previous_secret'>
-
-/** The secrets of webhooks, ordered by ID, locked until the transaction ends. */
-export async function lockSecrets(tx: Writer, { limit, after = '' }: KeyPage): Promise<WrappedSecrets[]> {
-  return await tx
-    .selectFrom('webhooks')
-    .select(['id', 'project_id', 'wrapped_secret', 'previous_secret'])
-    .where('id', '>', after)
-    .orderBy('id')
-    .limit(limit)
-    .forUpdate()
-    .execute()
-}
-
-export async function replaceSecrets(tx: Writer, row: WrappedSecrets): Promise<void> {
-  const { wrapped_secret, previous_secret } = row
-  await updateRows(tx, 'webhooks', { id: row.id }).set({ wrapped_secret, previous_secret }).execute()
 }

@@ -119,6 +119,16 @@ export async function putRows<T extends Table>(
   rows: readonly Insertable<Schema[T]>[],
   columns: readonly (keyof Row<T> & string)[],
 ): Promise<void> {
+  await putInto(tx, table, rows, columns)
+}
+
+/** Puts rows, in one statement, into a table of any name. */
+export async function putInto(
+  tx: Writer,
+  table: string,
+  rows: readonly object[],
+  columns: readonly string[],
+): Promise<void> {
   if (rows.length > 0) await onSameKey(table, rows, columns, excluded).execute(tx)
 }
 
@@ -149,7 +159,7 @@ export function inserting(table: string, rows: readonly object[]): RawBuilder<un
 }
 
 function onSameKey(
-  table: Table,
+  table: string,
   rows: readonly object[],
   columns: readonly string[],
   valueFor: (column: string) => RawBuilder<unknown>,

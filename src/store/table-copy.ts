@@ -1,14 +1,14 @@
-// Copies whole tables unchanged when a database is moved: rows in pages, in the order of the primary key, which all
-// databases sort alike (text goes by its bytes).
+// Reads whole tables when a database is moved or its master key is replaced: rows in pages, in the order of the primary
+// key, which all databases sort alike (text goes by its bytes).
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import { pagesOf } from './page.ts'
 import { keyOf, TABLES } from './schema.ts'
-import type { Reader } from './store.ts'
+import type { Reader, Writer } from './store.ts'
 
 /** A value that a column can hold. */
 export type Cell = string | number | null
-type Row = Readonly<Record<string, Cell>>
+export type Row = Readonly<Record<string, Cell>>
 
 /** Tables that are not copied: registrations of workers, sessions of the console and properties of the database. */
 const NOT_COPIED: readonly string[] = [
@@ -24,20 +24,29 @@ const NOT_COPIED: readonly string[] = [
 /** The names of the copied tables, each after the tables to which it refers. */
 export const TABLE_NAMES = Object.keys(TABLES).filter((table) => !NOT_COPIED.includes(table))
 
-/** The rows after the key `after`, or the first rows. */
-export async function readRows(
-  db: Reader,
-  table: string,
-  { limit, after }: { limit: number; after: readonly Cell[] | null },
-): Promise<Row[]> {
+/** A part of a table: the rows after the key `after`, or the first rows. */
+export interface RowPage {
+  limit: number
+  after: readonly Cell[] | null
+}
+
+export async function readRows(db: Reader, table: string, page: RowPage): Promise<Row[]> {
+  return await rowsOn(db, table, page).execute()
+}
+
+/** The rows, locked until the transaction ends. */
+export async function lockRows(tx: Writer, table: string, page: RowPage): Promise<Row[]> {
+  return await rowsOn(tx, table, page).forUpdate().execute()
+}
+
+function rowsOn(db: Reader, table: string, { limit, after }: RowPage) {
   const key = keyOf(table).map((column) => sql.ref(column))
   let query = db
     .selectFrom(sql<Record<string, Cell>>`${sql.table(table)}`.as('page'))
     .selectAll()
     .limit(limit)
   for (const column of key) query = query.orderBy(column)
-  if (after !== null) query = query.where(sql<boolean>`(${sql.join(key)}) > (${sql.join(after)})`)
-  return await query.execute()
+  return after === null ? query : query.where(sql<boolean>`(${sql.join(key)}) > (${sql.join(after)})`)
 }
 
 /** All rows after the key `after`, in pages of `limit`. */
