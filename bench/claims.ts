@@ -108,7 +108,7 @@ async function work(store: Store, worker_id: string): Promise<number> {
   for (;;) {
     const claims = await store.write(async (tx) => {
       if (!(await lockSession(tx, worker_id))) throw new Error('the session is lost')
-      const order = { worker_id, urgentBefore: 0, count: CLAIMED_AT_ONCE, isShared: true } as const
+      const order = { worker_id, urgentBefore: 0, count: CLAIMED_AT_ONCE }
       return await claimChunks(tx, order)
     })
     if (claims.length === 0) return sealed

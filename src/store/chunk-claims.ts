@@ -29,11 +29,6 @@ export interface ClaimOrder {
   models?: ModelChoice
   /** The only batches whose chunks are claimed; absent: all. */
   onlyBatches?: readonly string[]
-  /**
-   * Whether the claim is limited to a fair share of the ready chunks among the running workers, so that towards the end
-   * of the work no worker keeps chunks that another could run at once.
-   */
-  isShared?: true
 }
 
 /** The number of workers up to whose demand ready chunks are counted: with more chunks, sharing does not matter. */
@@ -44,7 +39,9 @@ const ALL_MODELS: ModelChoice = { exceptModels: [] }
 /**
  * Leases the chunks, without lines at a batch API, that should run next: first those that may miss their deadline,
  * then, one by one, the chunk with the earliest deadline of the project with the fewest leased chunks. A small batch
- * therefore never waits for another project's large one. Chunks that another claim has locked are skipped.
+ * therefore never waits for another project's large one. Chunks that another claim has locked are skipped. A worker gets
+ * no more than a fair share of the ready chunks among the running workers, so that towards the end of the work none keeps
+ * chunks that another could run at once.
  */
 export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
   const { claims, share } = await claimSome(tx, order)
@@ -63,7 +60,7 @@ async function claimSome(tx: Writer, order: ClaimOrder): Promise<{ claims: Chunk
   const { worker_id, onePerProject = false, models = ALL_MODELS, urgentBatches = [] } = order
   const spent = new Set(order.exceptProjects)
   const claims: ChunkRow[] = []
-  const atFirst = (await readyProjects(tx, order)).filter(({ project_id }) => !spent.has(project_id))
+  const atFirst = (await readyProjects(tx, order.count)).filter(({ project_id }) => !spent.has(project_id))
   const { ready = 0, workers = 1 } = atFirst[0] ?? {}
   const share = Math.ceil(ready / Math.max(1, workers))
   if (ready === 0) return { claims, share }
@@ -85,7 +82,7 @@ async function claimSome(tx: Writer, order: ClaimOrder): Promise<{ claims: Chunk
   if (onePerProject) for (const claim of claims) spent.add(claim.project_id)
   let known = claims.length === 0 ? atFirst : null
   while (claims.length < count) {
-    const waiting = (known ?? (await readyProjects(tx, order))).filter(
+    const waiting = (known ?? (await readyProjects(tx, order.count))).filter(
       ({ project_id }) => !spent.has(project_id),
     )
     known = null
@@ -263,13 +260,7 @@ function countsByProject(
  * The projects with a ready chunk, fewest leased chunks first. Steps from project to project through the index instead
  * of reading every ready chunk: the cost is that of the projects, not of their work.
  */
-async function readyProjects(
-  tx: Writer,
-  { count, isShared }: Pick<ClaimOrder, 'count' | 'isShared'>,
-): Promise<WaitingProject[]> {
-  const workers = isShared
-    ? sql`(SELECT count(*) FROM workers WHERE role = 'worker' AND lease_until > ${NOW})`
-    : sql`1`
+async function readyProjects(tx: Writer, count: number): Promise<WaitingProject[]> {
   const { rows } = await sql<WaitingProject>`
     WITH RECURSIVE waiting(project_id) AS (
       SELECT min(project_id) FROM chunks WHERE state = 'ready'
@@ -284,7 +275,7 @@ async function readyProjects(
         AS first_deadline,
       (SELECT count(*) FROM
         (SELECT 1 FROM chunks WHERE state = 'ready' LIMIT ${count * WORKERS_SHARED_MAX}) AS counted) AS ready,
-      ${workers} AS workers
+      (SELECT count(*) FROM workers WHERE role = 'worker' AND lease_until > ${NOW}) AS workers
     FROM waiting LEFT JOIN held ON held.project_id = waiting.project_id
     WHERE waiting.project_id IS NOT NULL
     ORDER BY leased, waiting.project_id`.execute(tx)

@@ -387,7 +387,7 @@ export function storeConformance(
       await seed(store, 'a', 9)
       const [mine, theirs] = [await open(store), await open(store)]
       const claim = async (worker_id: string): Promise<number> => {
-        const shared = { ...order(worker_id), count: 4, isShared: true as const }
+        const shared = { ...order(worker_id), count: 4 }
         return (await store.write((tx) => claimChunks(tx, shared))).length
       }
       assert.deepEqual([await claim(mine), await claim(theirs)], [4, 3])
@@ -741,7 +741,7 @@ export function storeConformance(
       for (const [idx, lines] of all.entries())
         for (const line of lines) assert.equal((await readChunkOfLine(store.read, batch.id, line))?.idx, idx)
       const [worker_id] = [await open(store), await open(store)]
-      const shared = { ...order(worker_id), count: 3, isShared: true as const }
+      const shared = { ...order(worker_id), count: 3 }
       const claims = await store.write((tx) => claimChunks(tx, shared))
       assert.deepEqual(
         claims.map(({ idx }) => idx),

@@ -211,7 +211,7 @@ export class Claimer {
   async #claim(order: Wanted): Promise<boolean> {
     const claims = await this.#lease((tx, worker_id, now) => {
       const urgent = { urgentBefore: now + URGENT_MS, urgentBatches: this.#atRisk }
-      return claimChunks(tx, { worker_id, ...urgent, ...order, isShared: true })
+      return claimChunks(tx, { worker_id, ...urgent, ...order })
     })
     this.#lastClaimWasFull = !order.onePerProject && claims.length >= order.count
     return await this.#openAll(claims)
