@@ -19,11 +19,11 @@ import type { FileIndex } from '../jsonl/projection.ts'
 import { projectBatch, recordProjectedSpend } from '../ledger/check-limits.ts'
 import type { Language } from '../ledger/limit-error.ts'
 import { type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
-import { extendBatch, insertBatch, moveBatch, setBatch, stopGathering } from '../store/batches.ts'
+import { extendBatch, insertBatch, moveBatch, setBatch } from '../store/batches.ts'
 import { insertBlobs, markForDeletion } from '../store/blobs.ts'
-import { chunksOf, insertChunks, joinInputs } from '../store/chunks.ts'
-import { extendFile, fillFile, markInvalid } from '../store/files.ts'
-import { insertRow, readRow, selectRows, slices } from '../store/rows.ts'
+import { chunksOf, insertChunks } from '../store/chunks.ts'
+import { markInvalid } from '../store/files.ts'
+import { insertRow, readRow, selectRows, slices, updateRows } from '../store/rows.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
 import type { Ports, Writer } from '../store/store.ts'
 import { finishTask, insertTask, runAtOnce, sizeClass } from '../store/tasks.ts'
@@ -306,7 +306,8 @@ export class GatheredRequests<T> {
         const size = { total: next.lines, chunk_count: next.chunks, models: modelsText(next.models) }
         const hasLineEvents = entries.some(({ request }) => request.hasWebhook)
         if (!(await extendBatch(tx, batch.id, size, hasLineEvents))) return null
-        await extendFile(tx, file_id, { bytes: next.bytes, line_count: next.lines })
+        const filled = { bytes: next.bytes, line_count: next.lines }
+        await updateRows(tx, 'files', { id: file_id }).set(filled).execute()
         await insertBlobs(tx, project_id, [blob], now)
         const model = index.chunks[0]?.model ?? null
         const place = { first_line: open.lines + 1, byte_start: open.bytes, byte_end: next.bytes, input_blob }
@@ -396,7 +397,10 @@ interface CloseDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
 export async function closeGathered(deps: CloseDeps, task: TaskRow, batch: BatchRow): Promise<void> {
   const { store, clock, rules, onEnded } = deps
   const { id, project_id, input_file_id } = batch
-  await store.write((tx) => stopGathering(tx, id))
+  // Another worker may have closed it.
+  await store.write((tx) =>
+    updateRows(tx, 'batches', { id }).where('gathers_until', '>', 0).set({ gathers_until: 0 }).execute(),
+  )
   const chunks = await Array.fromAsync(chunksOf(store.read, id))
   const content = await joinContent(deps, task, batch, chunks)
   const ended = await store.write(async (tx) => {
@@ -404,11 +408,12 @@ export async function closeGathered(deps: CloseDeps, task: TaskRow, batch: Batch
     if (!(await finishTask(tx, task))) return null
     if (content) {
       await insertBlobs(tx, project_id, [content], now)
-      await fillFile(tx, input_file_id, content.key)
+      // Its batch needs the content of a deleted file, too.
+      await updateRows(tx, 'files', { id: input_file_id }).set({ content_blob: content.key }).execute()
       const large = sizeClass(content.bytes)
       await insertTask(tx, { kind: 'validate', subject: input_file_id, project_id, large }, now)
     } else await markInvalid(tx, input_file_id, LOST_LINES)
-    await joinInputs(tx, id)
+    await updateRows(tx, 'chunks', { batch_id: id }).set({ input_blob: null }).execute()
     const parts = chunks.flatMap(({ input_blob }) => input_blob ?? [])
     await markForDeletion(tx, parts, now)
     await setBatch(tx, id, { gathers_until: null })

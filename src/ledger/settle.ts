@@ -10,8 +10,8 @@ import { thresholdsMet } from '../domain/limit.ts'
 import { DAY_SUMS } from '../domain/line-sums.ts'
 import { AMOUNTS, isZero, type Spend, sumOf } from '../domain/money.ts'
 import { deleteReservations, reduceProjectedSpend, reduceReservation } from '../store/ledger.ts'
-import { crossedBefore, insertCrossing, matchingLimits } from '../store/limits.ts'
-import { insertRows } from '../store/rows.ts'
+import { crossedBefore, matchingLimits } from '../store/limits.ts'
+import { insertOnce, insertRows } from '../store/rows.ts'
 import type { ChunkRow, ProjectDayRow, UsageDayRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addProjectDays, addUsage } from '../store/usage.ts'
@@ -190,7 +190,7 @@ export async function recordCrossings(
   const crossings: Crossing[] = []
   for (const threshold of thresholds) {
     if (known.includes(threshold)) continue
-    if (await insertCrossing(tx, { ...key, threshold, created: now }))
+    if (await insertOnce(tx, 'limit_crossings', { ...key, threshold, created: now }))
       crossings.push({ ...counter, threshold })
   }
   return crossings

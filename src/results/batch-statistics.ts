@@ -15,9 +15,10 @@ import {
   type TimelinePoint,
 } from '../domain/batch-statistics.ts'
 import { addSums, type LineSums, NO_LINES, type Tally } from '../ledger/tally.ts'
+import { putRows } from '../store/rows.ts'
 import type { BatchStatisticsRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
-import { listTimelines, readBatchStatistics, writeBatchStatistics } from '../store/usage.ts'
+import { listTimelines, readBatchStatistics } from '../store/usage.ts'
 
 export interface StatisticsDelta {
   finished: Finished
@@ -53,7 +54,7 @@ export async function addBatchStatistics(
       timeline: format(addToTimeline(timeline, finished, now)),
     }
   })
-  await writeBatchStatistics(tx, changed)
+  await putRows(tx, 'batch_statistics', changed, ['errors', 'timeline'])
 }
 
 /** The statistics of a batch; empty before its first commit. */

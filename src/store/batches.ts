@@ -219,11 +219,6 @@ export async function extendBatch(
   return await changesRow(open.where('gathers_until', '>', 0).set({ ...to, has_line_events }))
 }
 
-/** Makes the batch accept no more requests. No change if another worker has closed the batch. */
-export async function stopGathering(tx: Writer, id: string): Promise<void> {
-  await updateRows(tx, 'batches', { id }).where('gathers_until', '>', 0).set({ gathers_until: 0 }).execute()
-}
-
 /** The columns of a batch that commits add to. */
 const COUNTED = [
   ...BATCH_SUMS,

@@ -75,11 +75,6 @@ function newChunk(batch: Owner, entity: string, span: ChunkSpan & { input_blob?:
   }
 }
 
-/** Clears the chunks' own inputs after the input of the batch has been joined. */
-export async function joinInputs(tx: Writer, batch_id: string): Promise<void> {
-  await updateRows(tx, 'chunks', { batch_id }).set({ input_blob: null }).execute()
-}
-
 /** The sums that one commit adds to a chunk. */
 type ChunkDelta = Pick<ChunkRow, 'completed' | 'failed' | 'cost_nanos'>
 
@@ -174,8 +169,8 @@ export async function parkChunk(
     state: 'parked',
     run_at: sql<number>`cast(${NOW} as bigint) + ${Math.max(0, Math.ceil(afterMs))}`,
     parked_reason: reason,
-    ...(model === undefined ? {} : { model }),
-    ...(line_tries === undefined ? {} : { line_tries }),
+    model,
+    line_tries,
   })
 }
 

@@ -189,20 +189,6 @@ export async function listFiles(
   return await listed(files, 'id', page, wordsIn(['id', 'filename'], search))
 }
 
-/** Sets the size of a file that gathers requests. */
-export async function extendFile(
-  tx: Writer,
-  id: string,
-  to: Pick<FileRow, 'bytes' | 'line_count'>,
-): Promise<void> {
-  await updateRows(tx, 'files', { id }).set(to).execute()
-}
-
-/** Stores the content of a file that has gathered its lines, even of a deleted file, which its batch needs. */
-export async function fillFile(tx: Writer, id: string, content_blob: string): Promise<void> {
-  await updateRows(tx, 'files', { id }).set({ content_blob }).execute()
-}
-
 /** Moves a file from pending to processed. False when the file was deleted or validated meanwhile. */
 export async function markProcessed(
   tx: Writer,

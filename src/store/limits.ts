@@ -8,7 +8,6 @@ import {
   addRows,
   changesRow,
   deleteRows,
-  insertOnce,
   insertRow,
   lockRow,
   selectRows,
@@ -165,9 +164,4 @@ export async function crossedBefore(
 ): Promise<number[]> {
   const rows = await selectRows(tx, 'limit_crossings', key).select('threshold').execute()
   return rows.map((row) => row.threshold)
-}
-
-/** Records a crossing. False if it is recorded already. */
-export async function insertCrossing(tx: Writer, row: CrossingRow): Promise<boolean> {
-  return await insertOnce(tx, 'limit_crossings', row)
 }

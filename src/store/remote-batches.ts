@@ -245,15 +245,7 @@ export async function settleRemoteBatch(
   if (!row || !UNRECORDED.includes(row.state)) return row !== undefined
   assertRemoteTransition(id, row.state, change.state)
   await updateRows(tx, 'remote_batches', { id })
-    .set({
-      state: change.state,
-      ...(change.status !== undefined && { status: change.status }),
-      poll_at: change.poll_at,
-      failing_since: null,
-      reserved: null,
-      answered: change.answered,
-      cost_nanos: change.cost_nanos,
-    })
+    .set({ ...change, failing_since: null, reserved: null })
     .execute()
   const { model } = row
   await countOf(tx, chunk, -1)

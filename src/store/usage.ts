@@ -9,7 +9,7 @@ import { AMOUNTS, sumOf } from '../domain/money.ts'
 import { PROMPT_SUMS, type PromptStatistics } from '../domain/tokens.ts'
 import type { EntitySpend, KeySpend } from './ledger.ts'
 import { pagesOf } from './page.ts'
-import { adding, addRows, exactSum, putRows, selectRows, slices, updateRows } from './rows.ts'
+import { adding, addRows, exactSum, selectRows, slices, updateRows } from './rows.ts'
 import type { BatchRow, BatchStatisticsRow, ProjectDayRow, UsageDayRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -218,11 +218,6 @@ export async function* listTimelines(
     batches.where(sql<boolean>`(expires_at, id) > (${last.expires_at}, ${last.id})`).execute(),
   ))
     yield rows.flatMap(({ id, timeline }) => (timeline === null ? [] : [{ batch_id: id, timeline }]))
-}
-
-/** Replaces the rows. The caller has locked the rows of the batches, so no other transaction writes these. */
-export async function writeBatchStatistics(tx: Writer, rows: readonly BatchStatisticsRow[]): Promise<void> {
-  await putRows(tx, 'batch_statistics', rows, ['errors', 'timeline'])
 }
 
 // Sizes of prompts, in bytes and in reported tokens, summed by model. Large sums are divided by two, so that recent
