@@ -2,14 +2,7 @@
 // of keys.
 import { sql } from 'kysely'
 import { firstIdAt } from '../domain/ids.ts'
-import {
-  type AuditRows,
-  type AuditWindow,
-  type Listed,
-  listed,
-  type Page,
-  ROWS_LOOKED_AT_MAX,
-} from './page.ts'
+import { type AuditWindow, type Listed, listed, type Page, rowsInWindow } from './page.ts'
 import {
   changedRows,
   deleteRows,
@@ -66,26 +59,11 @@ export async function listHttpRequests(
 }
 
 /** Answered calls in the order of their answers. */
-export async function listAnsweredCalls(
-  db: Reader,
-  { project_id, after, until, limit }: AuditWindow,
-): Promise<AuditRows<HttpRequestRow>> {
-  const some = db
-    .selectFrom('http_requests')
-    .where(sql<boolean>`(created, id) > (${after.at}, ${after.id})`)
-    .where('created', '<', until)
-    .orderBy('created')
-    .orderBy('id')
-  const last = await some
-    .select(['created', 'id'])
-    .offset(ROWS_LOOKED_AT_MAX - 1)
-    .limit(1)
-    .executeTakeFirst()
-  let found = some.selectAll().limit(limit)
-  if (last) found = found.where(sql<boolean>`(created, id) <= (${last.created}, ${last.id})`)
-  if (project_id !== null) found = found.where('project_id', '=', project_id)
-  const rows = await found.execute()
-  const end = rows.length === limit ? rows.at(-1) : last
+export async function listAnsweredCalls(db: Reader, window: AuditWindow) {
+  const { after } = window
+  const begin = { operator: '>', at: [after.at, after.id] } as const
+  const all = db.selectFrom('http_requests').selectAll()
+  const { rows, end } = await rowsInWindow(all, ['created', 'id'], begin, window)
   return { rows, end: end ? { at: end.created, id: end.id } : null }
 }
 

@@ -7,7 +7,7 @@ import { isStorable } from '../domain/text.ts'
 import { lineNumbers } from '../jsonl/chunk-lines.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
-import { type AuditRows, type AuditWindow, LAST_OF_MS, pagesOf, ROWS_LOOKED_AT_MAX } from './page.ts'
+import { type AuditWindow, LAST_OF_MS, pagesOf, rowsInWindow } from './page.ts'
 import {
   changedRows,
   changesRow,
@@ -437,38 +437,20 @@ async function stillNeeded(tx: Writer, keys: readonly string[]): Promise<Set<str
 }
 
 /** Sealed chunks in the order of sealing, from the chunk that contains `after`. */
-export async function listSealedChunks(
-  db: Reader,
-  { project_id, after, until, limit }: AuditWindow,
-): Promise<AuditRows<SealedChunkRow>> {
+export async function listSealedChunks(db: Reader, window: AuditWindow) {
+  const { after } = window
   const line = parseLineRequestId(after.id)
   const first = line && (await readChunkOfLine(db, line.batchId, line.line))?.first_line
   // A call's ID shares its time with batch IDs; LAST_OF_MS sorts after every ID of a millisecond.
   const batch = line?.batchId ?? (after.id === LAST_OF_MS ? LAST_OF_MS : after.id.replace('req_', 'batch_'))
-  const some = db
-    .selectFrom('chunks')
-    .where(
-      sql<boolean>`(sealed_at, batch_id, first_line) >= (${after.at}, ${batch}, ${first ?? LINE_NUMBER_MAX})`,
-    )
-    .where('sealed_at', 'is not', null)
-    .where('sealed_at', '<', until)
-    .orderBy('sealed_at')
-    .orderBy('batch_id')
-    .orderBy('first_line')
-    .$narrowType<{ sealed_at: number }>()
-  const last = await some
-    .select(['sealed_at', 'batch_id', 'first_line'])
-    .offset(ROWS_LOOKED_AT_MAX - 1)
-    .limit(1)
-    .executeTakeFirst()
-  let found = some.selectAll().$narrowType<{ sealed_at: number }>().limit(limit)
-  if (last)
-    found = found.where(
-      sql<boolean>`(sealed_at, batch_id, first_line) <= (${last.sealed_at}, ${last.batch_id}, ${last.first_line})`,
-    )
-  if (project_id !== null) found = found.where('project_id', '=', project_id)
-  const rows = await found.execute()
-  const end = rows.length === limit ? rows.at(-1) : last
+  const begin = { operator: '>=', at: [after.at, batch, first ?? LINE_NUMBER_MAX] } as const
+  const all = db.selectFrom('chunks').selectAll().where('sealed_at', 'is not', null)
+  const { rows, end } = await rowsInWindow(
+    all.$narrowType<{ sealed_at: number }>(),
+    ['sealed_at', 'batch_id', 'first_line'],
+    begin,
+    window,
+  )
   return {
     rows,
     end: end ? { at: Number(end.sealed_at), id: lineRequestId(end.batch_id, end.first_line) } : null,

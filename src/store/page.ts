@@ -113,8 +113,30 @@ export interface AuditWindow {
   limit: number
 }
 
-/** Rows of the audit log. `end`: the last examined position if rows may follow it; else null. */
-export interface AuditRows<Row> {
-  rows: Row[]
-  end: AuditPosition | null
+/**
+ * The rows of a window by their place, columns of which the first is a time, from `begin` on. `end`: the last examined row
+ * if rows may follow it.
+ */
+export async function rowsInWindow<DB, TB extends keyof DB, O, C extends keyof O & string>(
+  all: SelectQueryBuilder<DB, TB, O>,
+  place: readonly [time: C, ...C[]],
+  begin: { operator: '>' | '>='; at: readonly (string | number)[] },
+  { project_id, until, limit }: AuditWindow,
+): Promise<{ rows: O[]; end: Pick<O, C> | undefined }> {
+  const columns = sql`(${sql.join(place.map((column) => sql.ref(column)))})`
+  let some = all
+    .where(sql<boolean>`${columns} ${sql.raw(begin.operator)} (${sql.join(begin.at)})`)
+    .where(sql<boolean>`${sql.ref(place[0])} < ${until}`)
+  for (const column of place) some = some.orderBy(sql.ref(column))
+  const last = await some
+    .clearSelect()
+    .select(place.map((column) => sql.ref(column).as(column)))
+    .$castTo<Pick<O, C>>()
+    .offset(ROWS_LOOKED_AT_MAX - 1)
+    .limit(1)
+    .executeTakeFirst()
+  if (last) some = some.where(sql<boolean>`${columns} <= (${sql.join(place.map((column) => last[column]))})`)
+  if (project_id !== null) some = some.where(sql<boolean>`project_id = ${project_id}`)
+  const rows = await some.limit(limit).execute()
+  return { rows, end: rows.length === limit ? rows.at(-1) : last }
 }
