@@ -22,8 +22,7 @@ import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/l
 import type { BatchRow, LimitRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { type Counter, limitSubjects, readUsage } from './counters.ts'
-import type { Language } from './limit-error.ts'
-import { batchLimitError } from './limit-error.ts'
+import { batchLimitError, type Language } from './limit-error.ts'
 import { projectedByPayer } from './settle.ts'
 
 /** A limit with the projection of a batch; amounts in the limit's unit. */

@@ -1,6 +1,7 @@
 // Money: the entries of the ledger, which are never changed or deleted; reservations and projected spend of lines; and
 // the sums that reconciliation compares.
 import { sql } from 'kysely'
+import { HOUR_MS } from '../domain/days.ts'
 import { recordOf } from '../domain/json-record.ts'
 import { AMOUNTS, type Spend } from '../domain/money.ts'
 import { pagesOf } from './page.ts'
@@ -138,8 +139,6 @@ export async function sumQueuedTokens(db: Reader, project_id: string): Promise<M
     .execute()
   return new Map(rows.map(({ model, tokens }) => [model, tokens]))
 }
-
-const HOUR_MS = 3_600_000
 
 /** The demand for a model of open batches, by the hour of their deadlines. */
 export interface HourOfDemand {

@@ -3,6 +3,7 @@
 // expiry of a batch, not for the time of a parked chunk, and not for the day to which a line is billed.
 import { sql } from 'kysely'
 import { type Clock, every, systemClock } from '../domain/clock.ts'
+import { DAY_MS, HOUR_MS } from '../domain/days.ts'
 import { NOW } from './rows.ts'
 import type { Schema } from './schema.ts'
 import type { Store, Writer } from './store.ts'
@@ -65,8 +66,6 @@ async function measure({ read }: Pick<Store, 'read'>, base: Clock): Promise<Meas
 // process that has ended, or a chunk parked for weeks. They are moved back.
 
 const MINUTE_MS = 60_000
-const HOUR_MS = 60 * MINUTE_MS
-const DAY_MS = 24 * HOUR_MS
 
 interface Gate {
   table: keyof Schema

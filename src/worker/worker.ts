@@ -281,7 +281,12 @@ export class Worker {
   #apply(change: Change): void {
     if (change.kind === 'ready') this.#claimer.claimNow()
     else this.#dispatch.apply(change)
-    if (change.kind === 'committed') for (const batch of change.ended) this.#onBatchEnded(batch)
+    if (change.kind === 'committed')
+      for (const batch of change.ended) {
+        this.#options.onEnded?.(batch)
+        // Its event may have to be delivered.
+        this.#tasks.claimNow()
+      }
     if (change.kind !== 'closed') return
     this.#checkDrained()
     if (!this.#stopping) this.#claimer.refill()
@@ -297,12 +302,6 @@ export class Worker {
     this.#dispatch.loseAll()
     this.#tasks.abandon()
     this.wake()
-  }
-
-  #onBatchEnded(batch: BatchRow): void {
-    this.#options.onEnded?.(batch)
-    // Its event may have to be delivered.
-    this.#tasks.claimNow()
   }
 
   /** Parks chunks that only other workers can run: a broken network of one worker must not delay them. */

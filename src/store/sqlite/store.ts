@@ -82,21 +82,19 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
 
 async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {
   try {
-    return await problemsOf(db)
+    const pages = await sql<{ integrity_check: string }>`PRAGMA integrity_check`.execute(db)
+    const keys = await sql<{ table: string; parent: string }>`PRAGMA foreign_key_check`.execute(db)
+    return [
+      ...pages.rows.map((row) => row.integrity_check).filter((text) => text !== 'ok'),
+      ...keys.rows.map(
+        ({ table, parent }) => `a row of ${table} refers to a row of ${parent} that is not there`,
+      ),
+    ]
   } catch (error) {
     // Some damage aborts the check.
     if (error instanceof DatabaseFailure) return [error.problem]
     throw error
   }
-}
-
-async function problemsOf(db: Kysely<Schema>): Promise<string[]> {
-  const pages = await sql<{ integrity_check: string }>`PRAGMA integrity_check`.execute(db)
-  const problems = pages.rows.map((row) => row.integrity_check).filter((text) => text !== 'ok')
-  const keys = await sql<{ table: string; parent: string }>`PRAGMA foreign_key_check`.execute(db)
-  for (const { table, parent } of keys.rows)
-    problems.push(`a row of ${table} refers to a row of ${parent} that is not there`)
-  return problems
 }
 
 /**
