@@ -9,7 +9,7 @@ import { windowAt } from '../domain/limit.ts'
 import { addTokens, COUNT_MAX, NO_TOKENS } from '../domain/money.ts'
 import { addToBatch } from '../store/batches.ts'
 import { commitChunk } from '../store/chunks.ts'
-import { amountsByKey, settledByEntityAndDay, spentByDay, usageByEntityAndDay } from '../store/ledger.ts'
+import { amountsByKey, sumsByDay } from '../store/ledger.ts'
 import { readRow } from '../store/rows.ts'
 import type { Writer } from '../store/store.ts'
 import { listUsage, spentByKeys, type UsageGroupRow } from '../store/usage.ts'
@@ -87,9 +87,9 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
   let usage: UsageGroupRow | undefined
   for await (const [group] of listUsage(tx, { project_id }, [])) usage = group ?? usage
   assert.deepEqual([usage?.prompt_tokens, usage?.total_tokens, usage?.cost_nanos], [tokens, tokens, cost])
-  const settled = await settledByEntityAndDay(tx, project_id)
-  assert.deepEqual(settled, await usageByEntityAndDay(tx, project_id))
-  for (const [key, day] of await spentByDay(tx, project_id))
+  const settled = await sumsByDay(tx, 'ledger_entries', project_id, true)
+  assert.deepEqual(settled, await sumsByDay(tx, 'usage_days', project_id, true))
+  for (const [key, day] of await sumsByDay(tx, 'project_days', project_id, false))
     assert.deepEqual({ ...settled.get(key), lines: 0 }, day)
   const held = total(await amountsByKey(tx, 'reservations', project_id))
   assert.ok(held.cost_nanos >= 0 && held.tokens >= 0)

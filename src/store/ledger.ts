@@ -186,61 +186,41 @@ export interface BookSum {
   cost_nanos: number
 }
 
-function settledSums() {
-  return [
-    exactSum('lines').as('lines'),
-    exactSum('tokens').as('tokens'),
-    exactSum('cost_nanos').as('cost_nanos'),
-  ] as const
-}
-
 /** The settled lines of a batch, or of one of its chunks, from the ledger. */
 export async function settledLines(
   db: Reader,
   of: Pick<ChunkRow, 'project_id' | 'batch_id'> & Partial<Pick<ChunkRow, 'idx'>>,
 ): Promise<BookSum> {
-  return await selectRows(db, 'ledger_entries', of).select(settledSums()).executeTakeFirstOrThrow()
+  const sums = (['lines', 'tokens', 'cost_nanos'] as const).map((name) => exactSum(name).as(name))
+  return await selectRows(db, 'ledger_entries', of).select(sums).executeTakeFirstOrThrow()
+}
+
+/**
+ * The tables in which the same lines are counted: the ledger, usage reports, and the spend that limits on whole projects
+ * read, which has neither lines nor entities.
+ */
+const BOOKS = {
+  ledger_entries: { lines: 'lines', tokens: 'tokens' },
+  usage_days: { lines: 'succeeded + failed', tokens: 'total_tokens' },
+  project_days: { lines: '0', tokens: 'tokens' },
 }
 
 /** Sums by `day entity`; sums over all entities have an empty entity. */
 export type BookSums = Map<string, BookSum>
 
-export async function settledByEntityAndDay(db: Reader, project_id: string): Promise<BookSums> {
-  const rows = await selectRows(db, 'ledger_entries', { project_id })
-    .select(['entity', 'day', ...settledSums()])
-    .groupBy(['entity', 'day'])
-    .execute()
+/** The sums of a table by day, or by day and entity. */
+export async function sumsByDay(
+  db: Reader,
+  table: keyof typeof BOOKS,
+  project_id: string,
+  isByEntity: boolean,
+): Promise<BookSums> {
+  const { lines, tokens } = BOOKS[table]
+  const { rows } = await sql<BookSum & { entity: string; day: number }>`
+    SELECT ${isByEntity ? sql.ref('entity') : sql`''`} AS entity, day, ${exactSum(sql.raw(lines))} AS lines,
+      ${exactSum(tokens)} AS tokens, ${exactSum('cost_nanos')} AS cost_nanos
+    FROM ${sql.table(table)} WHERE project_id = ${project_id} GROUP BY 1, 2`.execute(db)
   return new Map(rows.map(({ entity, day, ...sum }) => [`${day} ${entity}`, sum]))
-}
-
-/** The lines of each entity on each day, from the table that usage reports read. */
-export async function usageByEntityAndDay(db: Reader, project_id: string): Promise<BookSums> {
-  const rows = await selectRows(db, 'usage_days', { project_id })
-    .select([
-      'entity',
-      'day',
-      exactSum('succeeded').as('succeeded'),
-      exactSum('failed').as('failed'),
-      exactSum('total_tokens').as('tokens'),
-      exactSum('cost_nanos').as('cost_nanos'),
-    ])
-    .groupBy(['entity', 'day'])
-    .execute()
-  return new Map(
-    rows.map(({ entity, day, succeeded, failed, tokens, cost_nanos }) => [
-      `${day} ${entity}`,
-      { lines: succeeded + failed, tokens, cost_nanos },
-    ]),
-  )
-}
-
-/** The spend that limits on whole projects read; `lines` is 0, since the table does not count them. */
-export async function spentByDay(db: Reader, project_id: string): Promise<BookSums> {
-  const rows = await selectRows(db, 'project_days', { project_id })
-    .select(['day', exactSum('tokens').as('tokens'), exactSum('cost_nanos').as('cost_nanos')])
-    .groupBy('day')
-    .execute()
-  return new Map(rows.map(({ day, tokens, cost_nanos }) => [`${day} `, { lines: 0, tokens, cost_nanos }]))
 }
 
 /** Chunks of a project with a reservation but without a lease. */
