@@ -11,11 +11,10 @@ import {
   windowAt,
 } from '../domain/limit.ts'
 import { addSpend, counted, NO_SPEND, type Spend } from '../domain/money.ts'
-import { amountsByEntity, amountsByKey, type EntitySpend, type KeySpend } from '../store/ledger.ts'
+import { amountsByEntity, amountsByKey } from '../store/ledger.ts'
 import { type LimitQuery, matchingLimits } from '../store/limits.ts'
 import type { LimitRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
-import { spentByEntities, spentByKeys } from '../store/usage.ts'
 
 /** The account that a limit counts for a spender. */
 interface Counted {
@@ -58,11 +57,7 @@ export async function readCounters(
     const period = windowAt(window, at)
     const found = all.filter(({ limit }) => limit.window === window)
     if (found.length === 0) continue
-    const spending = await readSpending(
-      found,
-      (names) => spentByEntities(db, project_id, names, period),
-      () => spentByKeys(db, project_id, period),
-    )
+    const spending = await readSpending(db, project_id, found, ['usage_days', 'project_days'], period)
     for (const one of found) counters.push({ ...one, window: period, spent: spendingOf(spending, one) })
   }
   return counters
@@ -85,29 +80,31 @@ export async function readUsage(
   change = (unspent: Spending): Spending => unspent,
 ): Promise<LimitUsage[]> {
   const found = countedBy(limits, payers)
-  const unspent = change(
-    await readSpending(
-      found,
-      (names) => amountsByEntity(db, table, project_id, names),
-      () => amountsByKey(db, table, project_id),
-    ),
-  )
+  const unspent = change(await readSpending(db, project_id, found, [table, table]))
   const counters = await readCounters(db, project_id, found, at)
   return counters.map((counter) => ({ ...counter, unspent: spendingOf(unspent, counter) }))
 }
 
-/** Reads the spend of entities or keys, only if a limit counts it. */
+/** Reads the amounts of entities and of keys from a table each, only if a limit counts them. */
 async function readSpending(
+  db: Reader,
+  project_id: string,
   all: readonly Counted[],
-  ofEntities: (names: string[]) => Promise<EntitySpend[]>,
-  ofKeys: () => Promise<KeySpend[]>,
+  [ofEntities, ofKeys]: [Parameters<typeof amountsByEntity>[1], Parameters<typeof amountsByKey>[1]],
+  window?: Period,
 ): Promise<Spending> {
   const spenders = new Set(all.map(({ spender }) => spender))
   const isWhole = spenders.delete(WHOLE_PROJECT)
   const spending = new Map<string, Spend>()
-  for (const { entity, model, ...spend } of spenders.size > 0 ? await ofEntities([...spenders]) : [])
+  for (const { entity, model, ...spend } of await amountsByEntity(
+    db,
+    ofEntities,
+    project_id,
+    [...spenders],
+    window,
+  ))
     for (const account of accountsOf({ entity, key_id: null, model })) addSpend(spending, account, spend)
-  for (const { key_id, model, ...spend } of isWhole ? await ofKeys() : [])
+  for (const { key_id, model, ...spend } of isWhole ? await amountsByKey(db, ofKeys, project_id, window) : [])
     for (const account of accountsOf({ entity: null, key_id, model })) addSpend(spending, account, spend)
   return spending
 }

@@ -12,7 +12,7 @@ import { commitChunk } from '../store/chunks.ts'
 import { amountsByKey, sumsByDay } from '../store/ledger.ts'
 import { readRow } from '../store/rows.ts'
 import type { Writer } from '../store/store.ts'
-import { listUsage, spentByKeys, type UsageGroupRow } from '../store/usage.ts'
+import { listUsage, type UsageGroupRow } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
 
@@ -81,7 +81,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
   assert.equal((await readRow(tx, 'chunks', { batch_id, idx }))?.cost_nanos, cost)
   const batch = await readRow(tx, 'batches', { id: batch_id })
   assert.deepEqual([batch?.cost_nanos, batch?.prompt_tokens, batch?.total_tokens], [cost, tokens, tokens])
-  const [spent] = await spentByKeys(tx, project_id, windowAt('month', NOW))
+  const [spent] = await amountsByKey(tx, 'project_days', project_id, windowAt('month', NOW))
   const sums = total(spent ? [spent] : [])
   assert.deepEqual([sums.cost_nanos, sums.tokens], [cost, tokens])
   let usage: UsageGroupRow | undefined

@@ -19,7 +19,6 @@ import { amountsByEntity, amountsByKey, insertProjectedSpend } from '../store/le
 import { updateLimit } from '../store/limits.ts'
 import { readRow, updateRows } from '../store/rows.ts'
 import type { Writer } from '../store/store.ts'
-import { spentByEntities, spentByKeys } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
 import { type Crossing, releaseProjectedSpend, settle } from './settle.ts'
 
@@ -72,10 +71,10 @@ describe('a batch that runs over the end of a month', () => {
       [AFTER, 10],
     ] as const) {
       for (const window of [windowAt('month', at), windowAt('day', at)]) {
-        const byEntity = await spentByEntities(books.store.read, project_id, ['user:a'], window)
+        const byEntity = await amountsByEntity(books.store.read, 'usage_days', project_id, ['user:a'], window)
         assert.deepEqual(total(byEntity), spendOf(tokens, tokens / 10))
         assert.deepEqual(
-          total(await spentByKeys(books.store.read, project_id, window)),
+          total(await amountsByKey(books.store.read, 'project_days', project_id, window)),
           spendOf(tokens, tokens / 10),
         )
       }
@@ -95,9 +94,9 @@ describe('a batch that runs over the end of a month', () => {
         settle(tx, [{ ...chunk, tallies, last: false, hasReservations: false }], AFTER),
       )
     const day = windowAt('day', BEFORE)
-    const byEntity = await spentByEntities(books.store.read, chunk.project_id, ['user:a'], day)
+    const byEntity = await amountsByEntity(books.store.read, 'usage_days', chunk.project_id, ['user:a'], day)
     assert.equal(total(byEntity).tokens, 0)
-    assert.equal(total(await spentByKeys(books.store.read, chunk.project_id, day)).tokens, 0)
+    assert.equal(total(await amountsByKey(books.store.read, 'project_days', chunk.project_id, day)).tokens, 0)
   })
 
   it('has the whole cap again in the new month, less what is still reserved', async () => {

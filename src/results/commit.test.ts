@@ -6,10 +6,9 @@ import type { Run } from '../dispatch/run.ts'
 import { newId } from '../domain/ids.ts'
 import { windowAt } from '../domain/limit.ts'
 import { listJournalParts, releaseChunk } from '../store/chunks.ts'
-import { insertProjectedSpend } from '../store/ledger.ts'
+import { amountsByKey, insertProjectedSpend } from '../store/ledger.ts'
 import { intendRemoteBatch } from '../store/remote-batches.ts'
 import type { Writer } from '../store/store.ts'
-import { spentByKeys } from '../store/usage.ts'
 import { type ChunkCommit, type Committed, commitChunks, type RunCommit, reverseJournal } from './commit.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import { sealChunk } from './seal.ts'
@@ -177,7 +176,7 @@ async function makeWorld(count: number, lines = 2) {
       const [row] = await queued.chunks()
       const { completed } = await queued.batch()
       const today = windowAt('month', clock.now())
-      const { cost_nanos } = total(await spentByKeys(store.read, project_id, today))
+      const { cost_nanos } = total(await amountsByKey(store.read, 'project_days', project_id, today))
       return { chunk: row?.completed, batch: completed, spent: cost_nanos }
     },
   }

@@ -1,8 +1,9 @@
 // Money: the entries of the ledger, which are never changed or deleted; reservations and projected spend of lines; and
 // the sums that reconciliation compares.
-import { sql } from 'kysely'
-import { HOUR_MS } from '../domain/days.ts'
+import { type RawBuilder, sql } from 'kysely'
+import { dayOf, HOUR_MS } from '../domain/days.ts'
 import { recordOf } from '../domain/json-record.ts'
+import type { Period } from '../domain/limit.ts'
 import { AMOUNTS, type Spend } from '../domain/money.ts'
 import { pagesOf } from './page.ts'
 import { addRows, deleteRows, exactPlus, exactSum, selectRows, slices, updateRows } from './rows.ts'
@@ -94,41 +95,53 @@ export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promis
   await deleteRows(tx, 'batch_projected_spend', { batch_id }).execute()
 }
 
-// Reserved and projected amounts, summed for limits.
+// Reserved, projected and settled amounts, summed for limits.
 
-export type EntitySpend = Spend & { entity: string; model: string }
-export type KeySpend = Spend & { key_id: string; model: string }
+type AmountsTable = 'reservations' | 'batch_projected_spend' | 'usage_days' | 'project_days'
+type Amounts<Key extends 'entity' | 'key_id'> = Spend & Record<Key | 'model', string>
 
-/** The amounts that are reserved, or projected, by entity and model; entities without any are absent. */
+/** The amounts of a table by entity and model, of settled ones those in a window; entities without any are absent. */
 export async function amountsByEntity(
   db: Reader,
-  table: 'reservations' | 'batch_projected_spend',
+  table: Exclude<AmountsTable, 'project_days'>,
   project_id: string,
   entities: readonly string[],
-): Promise<EntitySpend[]> {
-  const sums: EntitySpend[] = []
-  for (const some of slices(entities))
-    sums.push(
-      ...(await selectRows(db, table, { project_id, entity: some })
-        .select(['entity', 'model', ...AMOUNTS.map((name) => exactSum(name).as(name))])
-        .groupBy(['entity', 'model'])
-        .execute()),
-    )
+  window?: Period,
+): Promise<Amounts<'entity'>[]> {
+  const sums: Amounts<'entity'>[] = []
+  for (const some of slices(entities)) {
+    const where = sql`project_id = ${project_id} AND entity IN (${sql.join(some)})`
+    sums.push(...(await amountsBy(db, table, 'entity', where, window)))
+  }
   return sums
 }
 
-/** The amounts that are reserved, or projected, by API key of the project, over all entities. */
+/** The amounts of a table by API key of the project and model, over all entities. */
 export async function amountsByKey(
   db: Reader,
-  table: 'reservations' | 'batch_projected_spend',
+  table: Exclude<AmountsTable, 'usage_days'>,
   project_id: string,
-): Promise<KeySpend[]> {
+  window?: Period,
+): Promise<Amounts<'key_id'>[]> {
   // The projections of named entities are included in those with an empty entity.
-  const match = table === 'reservations' ? { project_id } : { project_id, entity: '' }
-  return await selectRows(db, table, match)
-    .select(['key_id', 'model', ...AMOUNTS.map((name) => exactSum(name).as(name))])
-    .groupBy(['key_id', 'model'])
-    .execute()
+  const all = table === 'batch_projected_spend' ? sql` AND entity = ''` : sql``
+  return await amountsBy(db, table, 'key_id', sql`project_id = ${project_id}${all}`, window)
+}
+
+async function amountsBy<Key extends 'entity' | 'key_id'>(
+  db: Reader,
+  table: AmountsTable,
+  key: Key,
+  where: RawBuilder<unknown>,
+  window: Period | undefined,
+): Promise<Amounts<Key>[]> {
+  const tokens = table === 'usage_days' ? 'total_tokens' : 'tokens'
+  const within = window ? sql` AND day >= ${dayOf(window.start)} AND day < ${dayOf(window.end)}` : sql``
+  const { rows } = await sql<Amounts<Key>>`
+    SELECT ${sql.ref(key)}, model, ${exactSum('cost_nanos')} AS cost_nanos, ${exactSum(tokens)} AS tokens,
+      ${exactSum('requests')} AS requests
+    FROM ${sql.table(table)} WHERE ${where}${within} GROUP BY ${sql.ref(key)}, model`.execute(db)
+  return rows
 }
 
 /** The projected tokens of unfinished lines of the project, by model. */

@@ -1,15 +1,12 @@
 // The counters that commits add to: settled spend by day, which limits read and usage reports sum up, statistics of
 // each batch, and sizes of the prompts of each model.
 import { type RawBuilder, sql } from 'kysely'
-import { dayOf } from '../domain/days.ts'
 import { recordOf } from '../domain/json-record.ts'
-import type { Period } from '../domain/limit.ts'
 import { DAY_SUMS, type SumOf } from '../domain/line-sums.ts'
 import { AMOUNTS, sumOf } from '../domain/money.ts'
 import { PROMPT_SUMS, type PromptStatistics } from '../domain/tokens.ts'
-import type { EntitySpend, KeySpend } from './ledger.ts'
 import { pagesOf } from './page.ts'
-import { adding, addRows, exactSum, selectRows, slices, updateRows } from './rows.ts'
+import { adding, addRows, exactSum, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, BatchStatisticsRow, ProjectDayRow, UsageDayRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -29,38 +26,6 @@ export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[])
     RETURNING project_id, (SELECT version FROM limit_versions
       WHERE limit_versions.project_id = project_days.project_id) AS limit_version`.execute(tx)
   return new Set(added.rows.filter((row) => row.limit_version !== null).map((row) => row.project_id))
-}
-
-/** The spend of each of these entities in the window, by model; entities without spend are absent. */
-export async function spentByEntities(
-  db: Reader,
-  project_id: string,
-  entities: readonly string[],
-  window: Period,
-): Promise<EntitySpend[]> {
-  const spent: EntitySpend[] = []
-  for (const some of slices(entities))
-    spent.push(
-      ...(await selectRows(db, 'usage_days', { project_id, entity: some })
-        .select(['entity', 'model', exactSum('cost_nanos').as('cost_nanos')])
-        .select([exactSum('total_tokens').as('tokens'), exactSum('requests').as('requests')])
-        .where('day', '>=', dayOf(window.start))
-        .where('day', '<', dayOf(window.end))
-        .groupBy(['entity', 'model'])
-        .execute()),
-    )
-  return spent
-}
-
-/** The spend of each of these keys in the window, by model, over all entities. */
-export async function spentByKeys(db: Reader, project_id: string, window: Period): Promise<KeySpend[]> {
-  return await selectRows(db, 'project_days', { project_id })
-    .select(['key_id', 'model', exactSum('cost_nanos').as('cost_nanos')])
-    .select([exactSum('tokens').as('tokens'), exactSum('requests').as('requests')])
-    .where('day', '>=', dayOf(window.start))
-    .where('day', '<', dayOf(window.end))
-    .groupBy(['key_id', 'model'])
-    .execute()
 }
 
 /**
