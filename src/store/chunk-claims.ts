@@ -138,9 +138,11 @@ function readyRemote(db: Pick<Reader, 'selectFrom'>, onlyBatches: readonly strin
 /** Whether `claimChunks` would find anything, without taking the write lock. */
 export async function hasReadyChunk(
   db: Reader,
-  exceptProjects: readonly string[] = [],
-  models: ModelChoice = ALL_MODELS,
-  onlyBatches?: readonly string[],
+  {
+    exceptProjects = [],
+    models = ALL_MODELS,
+    onlyBatches,
+  }: Omit<ClaimOrder, 'worker_id' | 'urgentBefore' | 'count'> = {},
 ): Promise<boolean> {
   let query = selectRows(db, 'chunks', { state: 'ready' }).select('idx')
   query = query.where('remote_batches', '=', sql.lit(0))

@@ -410,8 +410,8 @@ export function storeConformance(
       assert.deepEqual(await claim(1), ['proj_third'])
       assert.deepEqual((await claim(4, { onePerProject: true })).sort(), ['proj_giant', 'proj_third'])
       assert.deepEqual(await claim(1, { exceptProjects: ['proj_giant', 'proj_third'] }), [])
-      assert.equal(await hasReadyChunk(store.read, ['proj_giant', 'proj_third']), false)
-      assert.equal(await hasReadyChunk(store.read, ['proj_giant']), true)
+      assert.equal(await hasReadyChunk(store.read, { exceptProjects: ['proj_giant', 'proj_third'] }), false)
+      assert.equal(await hasReadyChunk(store.read, { exceptProjects: ['proj_giant'] }), true)
     })
 
     test('within a project the earliest deadline goes first; what is urgent, before everybody', async (store) => {
@@ -467,8 +467,8 @@ export function storeConformance(
       assert.deepEqual(await claim({ onlyModels: ['up', 'other'] }), [2])
       // A chunk of several models may have lines that can run.
       assert.deepEqual([await claim(down), await claim(down)], [[3], []])
-      assert.equal(await hasReadyChunk(store.read, [], down), false)
-      assert.equal(await hasReadyChunk(store.read, [], { onlyModels: ['down'] }), true)
+      assert.equal(await hasReadyChunk(store.read, { models: down }), false)
+      assert.equal(await hasReadyChunk(store.read, { models: { onlyModels: ['down'] } }), true)
       assert.deepEqual(await claim(), [0])
     })
 

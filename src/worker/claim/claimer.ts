@@ -67,7 +67,7 @@ export interface ClaimerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   tracing?: Tracing | undefined
 }
 
-type Wanted = Required<Pick<ClaimOrder, 'count' | 'exceptProjects' | 'onePerProject' | 'models'>> &
+type Wanted = Required<Pick<ClaimOrder, 'exceptProjects' | 'onePerProject' | 'models'>> &
   Pick<ClaimOrder, 'onlyBatches'>
 
 export class Claimer {
@@ -161,11 +161,7 @@ export class Claimer {
       const expected =
         leases.isReleaseDue || (this.#lastClaimWasFull && !order.onePerProject) || (this.#hasNews && !partial)
       this.#hasNews = false
-      if (
-        expected ||
-        (await hasReadyChunk(store.read, order.exceptProjects, order.models, order.onlyBatches))
-      )
-        return await this.#claim(order)
+      if (expected || (await hasReadyChunk(store.read, order))) return await this.#claim(order)
       if (partial) looked = true
       else this.#foundNothing = true
     }
@@ -211,9 +207,9 @@ export class Claimer {
   async #claim(order: Wanted): Promise<boolean> {
     const claims = await this.#lease((tx, worker_id, now) => {
       const urgent = { urgentBefore: now + URGENT_MS, urgentBatches: this.#atRisk }
-      return claimChunks(tx, { worker_id, ...urgent, ...order })
+      return claimChunks(tx, { worker_id, ...urgent, ...order, count: CLAIMS_PER_COMMIT_MAX })
     })
-    this.#lastClaimWasFull = !order.onePerProject && claims.length >= order.count
+    this.#lastClaimWasFull = !order.onePerProject && claims.length >= CLAIMS_PER_COMMIT_MAX
     return await this.#openAll(claims)
   }
 
@@ -271,10 +267,7 @@ export class Claimer {
     const onlyModels = [...forAtRisk, null].filter((model) => !packed.includes(model))
     const onlyBatches = this.#atRisk
     if (full || forAtRisk.length === 0 || onlyModels.length === 0 || onlyBatches.length === 0) return []
-    const count = CLAIMS_PER_COMMIT_MAX
-    return [
-      { count, exceptProjects: this.#paused, onePerProject: false, models: { onlyModels }, onlyBatches },
-    ]
+    return [{ exceptProjects: this.#paused, onePerProject: false, models: { onlyModels }, onlyBatches }]
   }
 
   /** The claims to try, in order; none when there is no room. */
@@ -284,8 +277,8 @@ export class Claimer {
     if (low.length > 0 && (!hasRoom || taken.length > 0)) dispatch.makeRoom()
     if (full) return []
     const any = {
-      ...{ count: CLAIMS_PER_COMMIT_MAX, exceptProjects: this.#paused, onePerProject: false },
-      ...(onlyBatches && { onlyBatches: [...onlyBatches] }),
+      ...{ exceptProjects: this.#paused, onePerProject: false },
+      onlyBatches: onlyBatches && [...onlyBatches],
     }
     const oneOf = (models: ModelChoice, projects: Iterable<string>): Wanted => {
       const exceptProjects = [...new Set([...projects, ...any.exceptProjects])]
