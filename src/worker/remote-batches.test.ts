@@ -532,6 +532,26 @@ test('a cancellation that fails in a way of its own while a batch is looked at e
   await world.until(() => world.ended.length > 0, 1_000)
 })
 
+test('at the end of the window a batch is cancelled there, and what it had finished is recorded', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3, ...SHORT })
+  const { api, clock } = world
+  await world.handedOver()
+  const { expires_at } = await world.batch()
+  const cancelledAt: number[] = []
+  api.onCall = ({ kind }) => {
+    if (kind !== 'cancel') return
+    cancelledAt.push(clock.now())
+    const [batch] = api.open
+    if (batch)
+      api.complete(batch, (content) => (content === batch.contents[0] ? ANSWERED : null), 'cancelled')
+  }
+  await clock.advance(expires_at - clock.now() + 10_000)
+  const { completed, failed } = await world.batch()
+  assert.deepEqual([world.ended, completed, failed], [['expired'], 1, 2])
+  assert.deepEqual([api.batches.length, cancelledAt.length], [1, 1])
+  assert.ok(cancelledAt[0]! < expires_at)
+})
+
 test('an output that never ends is read no longer than a batch there may take to be cancelled', async () => {
   await using world = await remoteWorld({ chunks: 1, lines: 3, ...SHORT })
   const { api, store, clock } = world

@@ -468,25 +468,6 @@ test('a batch that will be through in time is not called back', async () => {
   assert.deepEqual([batch.status, hosted.calls.length], ['completed', 0])
 })
 
-testEachType(
-  'at the end of the window a batch is cancelled there, and what it had finished is recorded',
-  async (type) => {
-    await using remote = await BatchServer.start(
-      { holds: true, end: { status: 'completed', share: 0.25 } },
-      type,
-    )
-    await using service = await TestService.start(config(remote, '', '3s'), { endpoint: remote.endpoint })
-    const { id } = await start(service, remote)
-    const batch = await service.ended(id)
-    assert.deepEqual(
-      [batch.status, batch.request_counts],
-      ['expired', { total: 20, completed: 5, failed: 15 }],
-    )
-    assert.equal(Math.round(batch.cost_usd * 1e9), 5 * THERE)
-    assert.ok(remote.calls.some((call) => call.endsWith('/cancel')))
-  },
-)
-
 async function start(service: TestService, remote: BatchServer): Promise<{ id: string; expires_at: number }> {
   const file = await service.upload(remote.lines(20))
   return await service.create(file.id)

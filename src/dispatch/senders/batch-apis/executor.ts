@@ -15,7 +15,7 @@ import type { Turn } from '../../turn.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Collector, type CollectorOptions, throttledAgain } from './collect.ts'
 import { type CreationEnd, Creations, type CreationsOptions, remoteIdOf } from './creation.ts'
-import { nextMark, recallAt } from './deadline.ts'
+import { lastCallAt, nextMark, recallAt } from './deadline.ts'
 import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
 
 /** The longest time in ms for which a run is parked before it is claimed again. */
@@ -115,6 +115,8 @@ export class RemoteExecutor {
       for (const position of run.positions(UNSUBMITTED))
         this.#options.lines.place(run, position, 'its batch API would be too late')
     }
+    // A batch that is created from now on would be cancelled at once.
+    if (now >= lastCallAt(run.batch)) return null
     const parts = this.#parts.get(run)
     const groups = Map.groupBy(
       run.positions(UNSUBMITTED),
