@@ -516,6 +516,20 @@ test('an answer that breaks off is logged, whatever it is', async () => {
   )
 })
 
+test('a HEAD of an answer that is a stream begins no stream', async () => {
+  const logged: string[] = []
+  await using server = await testServer({
+    log: pino({ level: 'error' }, { write: (row) => void logged.push(row) }),
+  })
+  const { id } = (await server.createBatch(await server.processedFile())).json
+  const { waiting } = server.clock
+  const headers = { accept: 'text/event-stream' }
+  for (const path of ['/v1/live', `/v1/batches/${id}/results`, '/v1/batches?format=csv'])
+    assert.equal((await server.call('HEAD', path, { headers })).status, 200, path)
+  assert.equal(server.clock.waiting, waiting, 'nobody follows the batches')
+  assert.deepEqual(logged, [])
+})
+
 test('a stream of live updates that a call opens while the server closes ends at once', async () => {
   await using server = await testServer()
   await using app = buildServer(server.deps)

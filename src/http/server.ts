@@ -2,6 +2,7 @@
 // its key is authenticated, rate-limited and authorized, its shape is checked, the handler answers, and the call is
 // recorded before the response is sent.
 import type { Socket } from 'node:net'
+import { Readable } from 'node:stream'
 import multipart from '@fastify/multipart'
 import fastify, {
   type FastifyBaseLogger,
@@ -295,6 +296,8 @@ export function buildServer(deps: ServerDependencies): App {
   }
 
   app.addHook('onSend', async (request, reply, payload) => {
+    // Fastify would read the stream to its end, which one of live updates does not have.
+    if (request.method === 'HEAD' && payload instanceof Readable) payload.destroy()
     const recorded = record(request, reply, payload)
     // While a store is unavailable, the call has changed nothing, and its caller has waited long enough.
     if (reply.statusCode !== UNAVAILABLE) await recorded

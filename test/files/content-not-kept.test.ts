@@ -127,6 +127,8 @@ describe('a result file counts as fetched', () => {
     const { service, outcome } = it
     const paged = await service.run(LINES, NOT_KEPT)
     const results = `batches/${paged.id}/results`
+    assert.equal(await outcome(results, 'HEAD'), '200')
+    assert.equal(await outcome(`${results}?format=csv`, 'HEAD'), '200')
     assert.equal(await outcome(`${results}?limit=1`), '200')
     assert.equal(await outcome(`${results}?limit=1`), '200')
     assert.equal(await outcome(`${results}?after=1&limit=1`), '200')

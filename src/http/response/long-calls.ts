@@ -152,7 +152,7 @@ export function whenSent(
   batch: BatchRow,
   fetch: Fetch,
 ): void {
-  if (batch.retention === null) return
+  if (batch.retention === null || request.method === 'HEAD') return
   whenClosed(raw, () => {
     if (!raw.writableFinished) return
     recordFetch(ports, batch, fetch).catch((error: unknown) =>
