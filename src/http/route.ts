@@ -305,6 +305,8 @@ export interface RouteDependencies extends ServiceDependencies {
   issuer: string | null
   /** Counts a call against the rate limits; the server itself does so for a call with a key. */
   countCall: (caller: Caller, reply: FastifyReply) => Promise<void>
+  /** The signal that aborts when the server begins to close: calls that wait, and streams, end. */
+  closing: AbortSignal
   idempotency: Idempotency
   incoming: Incoming
   reads: HeavyReads

@@ -73,8 +73,11 @@ export function addRoutes(
   app: App,
   service: ServiceDependencies & Pick<RouteDependencies, 'proxyIdentity' | 'issuer' | 'countCall'>,
 ): void {
+  const closing = new AbortController()
+  app.addHook('preClose', async () => closing.abort())
   const deps: RouteDependencies = {
     ...service,
+    closing: closing.signal,
     idempotency: new Idempotency(service.store, service.clock),
     incoming: new Incoming(service.store, service.incomingMemory),
     reads: new HeavyReads(),
@@ -82,6 +85,5 @@ export function addRoutes(
     streams: new ProjectSlots('streams', STREAMS_MAX),
   }
   const creation = new BatchCreation(deps)
-  app.addHook('preClose', async () => creation.stop())
   for (const add of ROUTES) add(app, deps, creation)
 }

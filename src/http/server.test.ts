@@ -10,6 +10,7 @@ import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { Answer, object, testServer } from '../../test/support/test-server.ts'
 import { isId } from '../domain/ids.ts'
+import { revokeKey } from '../store/projects.ts'
 import { readOwn } from '../store/rows.ts'
 import { ReceivedRequest } from './connection/received-request.ts'
 import { publicRoute } from './route.ts'
@@ -528,6 +529,34 @@ test('a HEAD of an answer that is a stream begins no stream', async () => {
     assert.equal((await server.call('HEAD', path, { headers })).status, 200, path)
   assert.equal(server.clock.waiting, waiting, 'nobody follows the batches')
   assert.deepEqual(logged, [])
+})
+
+test('a stream of live updates ends with its key, also for a reader that is behind', async () => {
+  await using server = await testServer()
+  await using app = buildServer(server.deps)
+  let isReading = false
+  let read = (): void => {}
+  app.addHook('onRequest', async (_, { raw }) => {
+    const write = raw.write.bind(raw)
+    Object.assign(raw, { write: (piece: Buffer) => write(piece) && isReading })
+    read = () => void raw.emit('drain')
+  })
+  const url = await app.listen({ host: '127.0.0.1', port: 0 })
+  const { id, key } = await server.issue()
+  const headers = { accept: 'text/event-stream', authorization: `Bearer ${key}` }
+  const response = await fetch(`${url}/v1/live`, { headers })
+  const body = { scope: 'project', metric: 'tokens', amount: 1, window: 'day' }
+  const passed = async (): Promise<void> => {
+    await server.call('POST', '/v1/limits', { body })
+    await server.clock.advance(2_000)
+  }
+  await passed()
+  await server.deps.store.write((tx) => revokeKey(tx, id, server.clock.now()))
+  await passed()
+  await passed()
+  isReading = true
+  read()
+  assert.equal((await response.text()).split('event: update\n').length - 1, 3)
 })
 
 test('a stream of live updates that a call opens while the server closes ends at once', async () => {

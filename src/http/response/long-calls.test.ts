@@ -159,7 +159,8 @@ test('while a read waits for what works elsewhere, others have its turn', async 
 
 test('calls that wait look at the same time, by one read, and each ends when its turn has come', async () => {
   const clock = testClock()
-  const waiting = new WaitingCalls(clock)
+  const closing = new AbortController()
+  const waiting = new WaitingCalls(clock, closing.signal)
   const ended = new Set<string>()
   const reads: string[] = []
   const isOver = together(async (names: readonly string[]) => {
@@ -188,7 +189,7 @@ test('calls that wait look at the same time, by one read, and each ends when its
   assert.deepEqual(over, ['a'])
   await pass(1_000)
   assert.deepEqual(over, ['a', 'c'])
-  waiting.stop()
+  closing.abort()
   await Promise.all(calls)
   assert.deepEqual(over, ['a', 'c', 'b'])
 })
@@ -196,7 +197,8 @@ test('calls that wait look at the same time, by one read, and each ends when its
 test('a call that has waited leaves no listener behind, which would keep its signal', async (t) => {
   const combined = t.mock.method(AbortSignal, 'any')
   const signal = new AbortController().signal
-  await new WaitingCalls(testClock()).wait({ project_id: 'p', ms: 1, signal }, async () => true)
+  const waiting = new WaitingCalls(testClock(), new AbortController().signal)
+  await waiting.wait({ project_id: 'p', ms: 1, signal }, async () => true)
   const listeners = combined.mock.calls.map(({ result }) => getEventListeners(result!, 'abort').length)
   assert.deepEqual(listeners, [0])
 })

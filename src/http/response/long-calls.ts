@@ -69,13 +69,15 @@ interface Wait {
 
 export class WaitingCalls {
   readonly #clock: Clock
-  readonly #stopped = new AbortController()
+  readonly #closing: AbortSignal
   readonly #slots = new SharedSlots(WAITING_MAX)
   /** The next poll of all waiting calls: its time by the steady clock. */
   #next: (PromiseWithResolvers<void> & { at: number; cancel: () => void }) | null = null
 
-  constructor(clock: Clock) {
+  /** Makes the waits of an endpoint, which end when `closing` aborts. */
+  constructor(clock: Clock, closing: AbortSignal) {
     this.#clock = clock
+    this.#closing = closing
   }
 
   /** Resolves when `isOver`, or when the wait has reached its limit. Rejects as `isOver` does. */
@@ -84,7 +86,7 @@ export class WaitingCalls {
     const giveBack = mayWait ? this.#slots.take(project_id) : null
     if (!giveBack) return
     const begin = this.#clock.steady()
-    const signal = AbortSignal.any([left, this.#stopped.signal])
+    const signal = AbortSignal.any([left, this.#closing])
     const { promise: aborted, resolve } = Promise.withResolvers<void>()
     const leave = (): void => resolve()
     signal.addEventListener('abort', leave)
@@ -121,10 +123,6 @@ export class WaitingCalls {
       })
     }
     return next.promise
-  }
-
-  stop(): void {
-    this.#stopped.abort()
   }
 }
 

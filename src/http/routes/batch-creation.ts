@@ -80,7 +80,7 @@ export class BatchCreation {
 
   constructor(deps: RouteDependencies) {
     this.#deps = deps
-    this.#waitingForFiles = new WaitingCalls(deps.clock)
+    this.#waitingForFiles = new WaitingCalls(deps.clock, deps.closing)
   }
 
   /** Resolves when the file has been validated, or when the wait for it is over. */
@@ -226,11 +226,6 @@ export class BatchCreation {
     const answer = await commitOrDiscard(() => createBoth().catch(named), discard)
     if (answer.replayed) await discard()
     return answer
-  }
-
-  /** Ends the waits of calls. */
-  stop(): void {
-    this.#waitingForFiles.stop()
   }
 }
 

@@ -53,8 +53,7 @@ const Query = {
 
 export function createBatchRoute(app: App, deps: RouteDependencies, creation: BatchCreation): void {
   const { store, clock, reads, region, plans, buckets } = deps
-  const waiting = new WaitingCalls(clock)
-  app.addHook('preClose', async () => waiting.stop())
+  const waiting = new WaitingCalls(clock, deps.closing)
   route(app, 'POST /v1/batches', {
     access: ['batches:write'],
     operation: 'createBatch',

@@ -38,15 +38,14 @@ const RETRY_S = 5
 
 export function liveRoute(
   app: App,
-  { store, clock, region, models, plans, streams }: RouteDependencies,
+  { store, clock, region, models, plans, streams, closing }: RouteDependencies,
 ): void {
   const feed = new LiveFeed({ store, clock, region, models, log: app.log })
+  /** The streams that have not been ended: nothing may be pushed to an ended one, whose reader may be slow. */
   const open = new Set<Readable>()
   const byCaller = new SharedSlots(Number.POSITIVE_INFINITY)
-  let isClosing = false
-  app.addHook('preClose', async () => {
-    isClosing = true
-    for (const stream of open) stream.push(null)
+  closing.addEventListener('abort', () => {
+    for (const stream of open) end(stream)
   })
 
   route(app, 'GET /v1/live', {
@@ -67,7 +66,7 @@ export function liveRoute(
       const stream = new Readable({ read() {} })
       follow(request, stream, project_id, unfinished)
       stream.push(eventOf(unfinished))
-      if (isClosing) stream.push(null)
+      if (closing.aborted) end(stream)
       return reply.header('x-accel-buffering', 'no').type(EVENT_STREAM).send(stream)
     },
   })
@@ -92,16 +91,20 @@ export function liveRoute(
     return { object: 'live', at: unixSeconds(clock.now()), batches, versions }
   }
 
+  function end(stream: Readable): void {
+    if (open.delete(stream)) stream.push(null)
+  }
+
   function follow(request: FastifyRequest, stream: Readable, project_id: string, seen: LiveUpdate): void {
     const behind = new Map<string, BatchObject>()
     let sentAt = clock.now()
     let sent = JSON.stringify(seen.versions)
     const leave = feed.watch(project_id, seen.batches, (changed, found) => {
       void mayGoOn(request).then((may) => {
-        if (!may) stream.push(null)
+        if (!may) end(stream)
       })
       for (const batch of changed) behind.set(batch.id, batch)
-      if (stream.readableEnded || stream.readableLength > BEHIND_BYTES) return
+      if (!open.has(stream) || stream.readableLength > BEHIND_BYTES) return
       const next = update([...behind.values()], found, callerOf(request).scopes)
       const isQuiet = behind.size === 0 && sent === JSON.stringify(next.versions)
       if (isQuiet && clock.now() - sentAt < KEEP_ALIVE_MS) return

@@ -89,8 +89,7 @@ export function lineReader({ store, sealed, clock, models, wake }: RouteDependen
 export function requestRoutes(app: App, deps: RouteDependencies): void {
   const { store, sealed, clock, models, reads } = deps
   const lines = lineReader(deps)
-  const waiting = new WaitingCalls(clock)
-  app.addHook('preClose', async () => waiting.stop())
+  const waiting = new WaitingCalls(clock, deps.closing)
   const chunkOf = together((places: readonly LinePlace[]) => readChunksOfLines(store.read, places))
 
   /** Makes a function that reads whether a line has ended, or does not exist. */
