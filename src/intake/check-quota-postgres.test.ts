@@ -25,7 +25,7 @@ test('a quota holds however many add at the same moment', { skip: withoutPostgre
   const add = () =>
     store.write(async (tx) => {
       await checkQuotas(tx, holder, { limits: 1 })
-      await insertLimit(tx, newLimitRow(LIMIT, { id: newId('limit', NOW), project_id, created: NOW }))
+      await insertLimit(tx, newLimitRow(LIMIT, { project_id, created: NOW }))
     })
   const added = await Promise.allSettled(Array.from({ length: 20 }, add))
   const refused = added.flatMap((one) => (one.status === 'rejected' ? [String(one.reason.code)] : []))

@@ -102,14 +102,15 @@ export function applyRoute(app: App, deps: RouteDependencies): void {
     const now = clock.now()
     const rows: LimitRow[] = []
     for (const [i, body] of wanted.entries())
-      rows.push(await at(`limits[${i}].`, () => newLimitRow(body, { id: '', project_id, created: now })))
+      rows.push(await at(`limits[${i}].`, () => newLimitRow(body, { project_id, created: now })))
     rejectRepeated(rows.map(keyOfLimit), 'limits', 'scope, subject, model, metric and window')
     const there = await selectRows(tx, 'limits', { project_id }).selectAll().orderBy('id').execute()
     const left = new Set(there)
-    for (const [i, { amount, action, description, notify_at, ...row }] of rows.entries()) {
+    for (const [i, row] of rows.entries()) {
       const found = [...left].find((one) => keyOfLimit(one) === keyOfLimit(row))
       if (found) {
         left.delete(found)
+        const { amount, action, description, notify_at } = row
         const change = { amount, action, description, notify_at }
         if (!differs(found, change)) continue
         const changed = await updateLimit(tx, project_id, found.id, change)
@@ -118,7 +119,7 @@ export function applyRoute(app: App, deps: RouteDependencies): void {
       } else {
         const made = await at(`limits[${i}].`, async () => {
           await checkQuotas(tx, holder, { limits: 1 })
-          return await addLimit(tx, project_id, wanted[i]!, deps.models, now)
+          return await addLimit(tx, row, deps.models)
         })
         changes.push({ action: 'create', kind: 'limit', id: made.id, before: null, after: made })
       }

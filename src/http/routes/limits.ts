@@ -44,8 +44,8 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
       const call = idempotentCall(request, 'POST /v1/limits', body)
       const answer = await idempotency.once(call, async (tx, now) => {
         await checkQuotas(tx, { project_id, quotas }, { limits: 1 })
-        const limit = await addLimit(tx, project_id, body, models, now)
-        return JSON.stringify(limit)
+        const row = newLimitRow(body, { project_id, created: now })
+        return JSON.stringify(await addLimit(tx, row, models))
       })
       return sendOnce(reply, answer)
     },
@@ -123,24 +123,22 @@ export function showLimit(row: LimitRow): LimitObject {
   }
 }
 
-/** Creates a limit; `newKey`: for a key not inserted yet. Throws key_not_found, model_not_found and invalid_request. */
+/** Inserts a limit; `isNewKey`: for a key not inserted yet. Throws key_not_found and model_not_found. */
 export async function addLimit(
   tx: Writer,
-  project_id: string,
-  body: CreateLimit,
+  row: LimitRow,
   models: ReadonlyMap<string, Model>,
-  now: number,
-  newKey?: string,
+  isNewKey = false,
 ): Promise<LimitObject> {
-  const row = newLimitRow(body, { id: newId('limit', now), project_id, created: now })
+  const { project_id } = row
   if (row.model !== '') found(models.get(row.model), 'model_not_found', { param: 'model' })
-  if (row.scope === 'key' && row.subject !== newKey)
+  if (row.scope === 'key' && !isNewKey)
     found(await readOwn(tx, 'api_keys', project_id, row.subject), 'key_not_found', { param: 'key' })
   await insertLimit(tx, row)
   return { ...showLimit(row), ...unpricedModels(row, models) }
 }
 
-/** Creates the limit of a key that is created in the same transaction; throws as addLimit. */
+/** Creates the limit of a key that is created in the same transaction; throws as newLimitRow and addLimit. */
 export async function addKeyLimit(
   tx: Writer,
   { id, project_id }: { id: string; project_id: string },
@@ -148,7 +146,8 @@ export async function addKeyLimit(
   models: ReadonlyMap<string, Model>,
   now: number,
 ): Promise<LimitObject> {
-  return await addLimit(tx, project_id, { ...limit, scope: 'key', key: id }, models, now, id)
+  const row = newLimitRow({ ...limit, scope: 'key', key: id }, { project_id, created: now })
+  return await addLimit(tx, row, models, true)
 }
 
 function unpricedModels({ metric, model }: LimitRow, models: ReadonlyMap<string, Model>) {
@@ -160,12 +159,10 @@ function unpricedModels({ metric, model }: LimitRow, models: ReadonlyMap<string,
 // Checks a request for a limit and converts it to a row.
 
 /** Makes the row of a limit. Throws invalid_request with the parameter. */
-export function newLimitRow(
-  request: CreateLimit,
-  owner: Pick<LimitRow, 'id' | 'project_id' | 'created'>,
-): LimitRow {
+export function newLimitRow(request: CreateLimit, owner: Pick<LimitRow, 'project_id' | 'created'>): LimitRow {
   const { scope, metric, amount, window, action, description, notify_at } = request
   return {
+    id: newId('limit', owner.created),
     ...owner,
     scope,
     subject: subjectOf(request),
