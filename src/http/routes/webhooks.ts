@@ -82,13 +82,9 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     takesNoKey: true,
     async handler(request) {
       const { project_id, quotas } = quotaHolder(request, plans)
-      const { url, event_types = null, description = null } = request.body
+      const { url, ...fields } = request.body
       const made = newWebhook(webhooks, project_id, { url }, clock.now())
-      const row: WebhookRow = {
-        ...made.row,
-        description,
-        event_types: event_types === null ? null : JSON.stringify(event_types),
-      }
+      const row: WebhookRow = { ...made.row, ...webhookChange(fields, made.row, clock.now()) }
       await store.write(async (tx) => {
         await checkQuotas(tx, { project_id, quotas }, { webhooks: 1 })
         await insertRow(tx, 'webhooks', row)
