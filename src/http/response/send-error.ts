@@ -72,15 +72,10 @@ const STORES_FULL =
 
 /** The errors for Fastify's error codes. */
 const FASTIFY: Record<string, () => ApiError> = {
-  FST_ERR_CTP_BODY_TOO_LARGE: () => new ApiError('payload_too_large'),
   FST_ERR_CTP_INVALID_MEDIA_TYPE: () =>
     new ApiError('unsupported_media_type', 'Send the body as JSON, with `Content-Type: application/json`.'),
   // Fastify rejects this method before it looks up the path; no endpoint has it.
   FST_ERR_ROUTE_MISSING_CONTENT_TYPE: () => new ApiError('method_not_allowed', 'No path supports QUERY.'),
-  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
-    new ApiError('invalid_request', 'The length of the body differs from Content-Length.'),
-  FST_ERR_BAD_URL: () => new ApiError('invalid_request', 'The URL holds a broken percent-encoding.'),
-  FST_ERR_MAX_PARAM_LENGTH: () => new ApiError('unknown_endpoint'),
 }
 
 /** Converts an exception to the caller's error; undefined for an internal error, which must be logged. */
