@@ -26,6 +26,11 @@ export function flagText(description: string) {
   return Type.Optional(Type.Enum(['true', 'false'], { description }))
 }
 
+/** The shape of a query parameter with words to search for. */
+export function words(description: string) {
+  return Type.Optional(Type.String({ maxLength: 200, description }))
+}
+
 /** The shape of a whole number that is not negative. */
 export function count(description?: string) {
   return Type.Integer({ minimum: 0, ...said(description) })

@@ -1,7 +1,7 @@
 // Lists, reads, cancels, pauses and resumes batches.
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
-import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, endedAt } from '../../domain/batch.ts'
+import { BATCH_SORTS, BATCH_STATUSES, endedAt } from '../../domain/batch.ts'
 import { type BucketUse, resolveBucketUrl } from '../../domain/bucket-url.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
@@ -18,7 +18,7 @@ import type { BatchRow } from '../../store/schema.ts'
 import type { Reader } from '../../store/store.ts'
 import { spreadsheetRecord } from '../../tables/csv-writer.ts'
 import { BatchObject, BatchProblem, EXPORT_BATCH_RULES, ExportBatch } from '../../wire/batch.ts'
-import { listOf, maybeText, PageQuery, time } from '../../wire/shape.ts'
+import { listOf, maybeText, oneOf, PageQuery, time, words } from '../../wire/shape.ts'
 import { authorize } from '../access/auth.ts'
 import { type Caller, type View, viewOf } from '../access/caller.ts'
 import { readPage } from '../object-routes.ts'
@@ -44,7 +44,6 @@ const ACTIONS = [
 
 const CSV = 'text/csv'
 const CSV_ROWS_PER_PAGE = 500
-const SEARCH_CHARACTERS_MAX = 200
 
 /** The scopes for buckets: without reading results, a key may not have them written elsewhere. */
 const BUCKET_SCOPES = { read: ['files:write'], write: ['files:read', 'batches:read'] } as const
@@ -53,7 +52,6 @@ export function batchRoutes(
   app: App,
   { store, clock, region, models, wake, buckets, reads }: RouteDependencies,
 ): void {
-  const status = Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] })
   route(app, 'GET /v1/batches', {
     access: ['batches:read'],
     operation: 'listBatches',
@@ -63,7 +61,7 @@ export function batchRoutes(
     also: { [CSV]: Type.String() },
     query: {
       ...PageQuery,
-      status: Type.Optional(status),
+      status: Type.Optional(oneOf(BATCH_STATUSES)),
       kind: Type.Optional(
         Type.Enum(['batches', 'requests', 'all'], {
           default: 'batches',
@@ -72,12 +70,8 @@ export function batchRoutes(
       ),
       model: maybeText('Only batches with a line of this model; of batches with more than 100 models, none.'),
       retry_of: maybeText('Only batches that run failed lines of this batch again.'),
-      search: Type.Optional(
-        Type.String({
-          maxLength: SEARCH_CHARACTERS_MAX,
-          description:
-            'Words that all have to occur, in any case, in the ID, the name or ID of the input file, the metadata or the models.',
-        }),
+      search: words(
+        'Words that all have to occur, in any case, in the ID, the name or ID of the input file, the metadata or the models.',
       ),
       sort: Type.Optional(
         Type.Enum([...BATCH_SORTS], {

@@ -18,6 +18,7 @@ import { findFile } from '../../store/files.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
 import { BatchEstimate, BatchObject, CREATE_BATCH_RULES, CreateBatch } from '../../wire/batch.ts'
+import { flagText } from '../../wire/shape.ts'
 import { authorize } from '../access/auth.ts'
 import { callerOf, isAzurePath, planOf, viewOf } from '../access/caller.ts'
 import { headerText, type IdempotentResponse, idempotentCall, sendOnce } from '../request/idempotency.ts'
@@ -42,15 +43,6 @@ const RESULTS_BYTES_MAX = 1024 * 1024
 const NO_DRY_RUN =
   'A dry run needs a file of lines. Upload them with POST /v1/files, and give its ID as `input_file_id`.'
 
-const Query = {
-  dry_run: Type.Optional(
-    Type.Enum(['true', 'false'], {
-      description:
-        '`true`: creates no batch, and returns its projected cost and the limits that apply to it.',
-    }),
-  ),
-}
-
 export function createBatchRoute(app: App, deps: RouteDependencies, creation: BatchCreation): void {
   const { store, clock, reads, region, plans, buckets } = deps
   const waiting = new WaitingCalls(clock, deps.closing)
@@ -72,7 +64,11 @@ export function createBatchRoute(app: App, deps: RouteDependencies, creation: Ba
       'quota_exceeded',
     ],
     body: CreateBatch,
-    query: Query,
+    query: {
+      dry_run: flagText(
+        '`true`: creates no batch, and returns its projected cost and the limits that apply to it.',
+      ),
+    },
     takesLines: true,
     async handler(request, caller, reply) {
       const { wait = null, ...body } = request.body

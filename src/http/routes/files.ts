@@ -27,7 +27,7 @@ import type { Store, Writer } from '../../store/store.ts'
 import { readFileTask } from '../../store/tasks.ts'
 import { hasWorker } from '../../store/workers.ts'
 import { DeletedFile, FileObject } from '../../wire/file.ts'
-import { between, maybeText, oneOf } from '../../wire/shape.ts'
+import { between, maybeText, oneOf, words } from '../../wire/shape.ts'
 import { planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
@@ -146,12 +146,7 @@ export function fileRoutes(app: App, deps: RouteDependencies): void {
           "No file has one of the other purposes of OpenAI's API.",
         ),
       ),
-      search: Type.Optional(
-        Type.String({
-          maxLength: 200,
-          description: 'Words that all have to occur, in any case, in the ID or the name.',
-        }),
-      ),
+      search: words('Words that all have to occur, in any case, in the ID or the name.'),
     },
     idOf: fileIdOf,
     find: ({ project_id }, id) => readFile(store.read, project_id, id, clock.now()),

@@ -4,6 +4,7 @@ import { Type } from 'typebox'
 import { parsePosition, positionText, readAuditLog, START } from '../../audit/export-records.ts'
 import { type LineRecordText, readLineRecord, readPendingRecord } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
+import { DAY_MS } from '../../domain/days.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { type LinePlace, parseLineRequestId } from '../../domain/ids.ts'
 import { cancelLine } from '../../lifecycle/batch.ts'
@@ -15,7 +16,7 @@ import { type Identity, identitiesAmong } from '../../store/projects.ts'
 import { readOwn, readRow } from '../../store/rows.ts'
 import type { AnonymousRequestRow, BatchRow, HttpRequestRow } from '../../store/schema.ts'
 import { HttpRequestRecord, LineRecord, RequestRecord } from '../../wire/request-record.ts'
-import { between, listOf, maybeText, PageQuery, time } from '../../wire/shape.ts'
+import { between, flagText, listOf, maybeText, PageQuery, time } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
 import { EVERY_PROJECT, projectsOf, readPage } from '../object-routes.ts'
 import { together, untilDisconnected, WaitingCalls } from '../response/long-calls.ts'
@@ -23,7 +24,6 @@ import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { waitMs } from './create-batch.ts'
 
 const DEFAULT_DAYS = 30
-const DAY_MS = 86_400_000
 const AUDIT_MAX = 1_000
 /** The size of a line's record up to which it is no large read, of which a project has few at once. */
 const SMALL_BYTES_MAX = 64 * 1024
@@ -33,9 +33,7 @@ const ListQuery = {
   method: Type.Optional(
     Type.Enum(['GET', 'POST', 'DELETE'], { description: 'Only calls with this method.' }),
   ),
-  reads: Type.Optional(
-    Type.Enum(['true', 'false'], { description: 'With `false`, without calls that only read and dry runs.' }),
-  ),
+  reads: flagText('With `false`, without calls that only read and dry runs.'),
   status: Type.Optional(
     Type.String({
       pattern: '^[1-5](\\d\\d|xx)$',
