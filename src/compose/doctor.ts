@@ -41,7 +41,8 @@ export async function doctor(config: Config): Promise<Doctor> {
   return {
     async examine({ quick, tell }) {
       const { blobs, identity } = await openBlobs(config.blobs)
-      if (identity) tell(identityNote(await identity()))
+      const advice = 'Where that is another identity than you meant, set the variables of AWS, or unset them.'
+      if (identity) tell(note('blobs', `their bucket is opened as ${await identity()}`, advice))
       const opener = await openerOf(config, store, tell)
       const sealed = opener && { sealed: sealBlobs(blobs, opener), master_key_id: opener.id }
       return await examine({ store, blobs, opener: sealed, clock: store.clock }, { quick, tell })
@@ -77,20 +78,8 @@ async function openOrFinding(config: Config): Promise<{ store: OpenStore } | { f
   }
 }
 
-function identityNote(identity: string): Finding {
-  const advice = 'Where that is another identity than you meant, set the variables of AWS, or unset them.'
-  return {
-    level: 'note',
-    about: 'blobs',
-    problem: `their bucket is opened as ${identity}`,
-    advice,
-    affects: [],
-  }
-}
-
-function keyNote(service: string): Finding {
-  const advice = 'Each process asks it once, when it starts.'
-  return { level: 'note', about: 'master_key', problem: `${service} has decrypted it`, advice, affects: [] }
+function note(about: Finding['about'], problem: string, advice: string): Finding {
+  return { level: 'note', about, problem, advice, affects: [] }
 }
 
 function unopened(finding: Finding): Doctor {
@@ -113,7 +102,8 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
   try {
     const place = await keyPlace(config)
     const master = await masterKey(config, store)
-    if (place?.service) tell(keyNote(place.service.name))
+    const advice = 'Each process asks it once, when it starts.'
+    if (place?.service) tell(note('master_key', `${place.service.name} has decrypted it`, advice))
     return master
   } catch (error) {
     // The check of the database reports the damage.
