@@ -5,6 +5,7 @@
 import { crc32 } from 'node:zlib'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/batch.ts'
+import { LINE_BREAK } from '../jsonl/byte-lines.ts'
 import { type ChunkLine, encodeLineNumbers, placesInChunk } from '../jsonl/chunk-lines.ts'
 import type { Sharing } from '../jsonl/shared-beginnings.ts'
 
@@ -133,8 +134,6 @@ export async function cutAlongBeginnings({
   for (const [index, span] of cut.spans.entries()) span.index = index
   return cut
 }
-
-const LINE_BREAK = Buffer.from('\n')
 
 /** The chunk of the group or, if that is full since too many lines begin alike, the emptiest. */
 function chunkFor(chunks: readonly Cut[], group: number): Cut {

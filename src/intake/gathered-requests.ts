@@ -12,6 +12,7 @@ import { ApiError, isErrorCode } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
 import type { CompletionWindow, Quotas } from '../domain/plan.ts'
+import { LINE_BREAK } from '../jsonl/byte-lines.ts'
 import { checkLine } from '../jsonl/check-line.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
@@ -32,7 +33,6 @@ import { withStatistics } from './file-index.ts'
 import { commitOrDiscard } from './upload.ts'
 import { FileIndexer } from './validation.ts'
 
-const LINE_END = Buffer.from('\n')
 const FILENAME = 'requests.jsonl'
 
 /**
@@ -275,7 +275,7 @@ export class GatheredRequests<T> {
     const { store, sealed, clock, rules } = this.#options
     const { owner, endpoint } = entries[0]!.request
     const { project_id, key_id } = owner
-    const bytes = Buffer.concat(entries.flatMap(({ request }) => [request.line, LINE_END]))
+    const bytes = Buffer.concat(entries.flatMap(({ request }) => [request.line, LINE_BREAK]))
     const index = indexOf(bytes)
     const projection = projectBatch(index, await this.#knownModels(), { key_id })
     const own = new Set(entries.map(({ request }) => request.model))

@@ -2,6 +2,7 @@
 import { chunkSummaries, matchesLine } from '../audit/list-lines.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
+import { LINE_BREAK } from '../jsonl/byte-lines.ts'
 import { type InputLine, inputLines, type ReadPorts } from '../results/finished-lines.ts'
 import { stretchesOf } from '../store/chunks.ts'
 import { readFile, readVisibleInput } from '../store/files.ts'
@@ -9,7 +10,6 @@ import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
 import type { FailedLines } from '../wire/batch.ts'
 
-const LF = Buffer.from('\n')
 const NONE: ReadonlySet<number> = new Set()
 
 /** Checks a retry by rows alone, without reading a chunk; returns the batch's input. Throws batch_not_retryable. */
@@ -56,7 +56,7 @@ export async function* failedLines(
       lines.push(...(await inputLines(ports, content, chunk)).filter(({ line }) => numbers.has(line)))
     }
     if (lines.length === 0) continue
-    yield Buffer.concat(lines.sort((a, b) => a.line - b.line).flatMap(({ bytes }) => [bytes, LF]))
+    yield Buffer.concat(lines.sort((a, b) => a.line - b.line).flatMap(({ bytes }) => [bytes, LINE_BREAK]))
   }
   if (isNone) throw nothingFailed(which)
 }

@@ -4,6 +4,7 @@ import { isUtf8 } from 'node:buffer'
 import { GrowingBytes } from '../domain/gathered-bytes.ts'
 
 export const LF = 0x0a
+export const LINE_BREAK = Buffer.from('\n')
 const CR = 0x0d
 
 /** Whether a UTF-8 byte order mark is at `start`. */

@@ -4,7 +4,7 @@
 import type { ByteRange } from '../blobs/blobs.ts'
 import { isNotRun } from '../domain/batch.ts'
 import { type ErrorCode, isErrorCode, openaiError } from '../domain/errors.ts'
-import { byteLines, inBlocks } from '../jsonl/byte-lines.ts'
+import { byteLines, inBlocks, LINE_BREAK } from '../jsonl/byte-lines.ts'
 import { stretchesOf } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
 import { type Ports, readContent } from './read-content.ts'
@@ -12,7 +12,6 @@ import { type Ports, readContent } from './read-content.ts'
 /** Room for the members that only OpenAI's form has: 101 bytes. */
 const ROOM = ' '.repeat(128)
 const END = Buffer.from(`${ROOM}}`)
-const NEWLINE = Buffer.from('\n')
 /** Text that no `custom_id` contains, since JSON escapes quotation marks. */
 export const NO_RESPONSE = '"response":null,"error":'
 const ID_START = '{"id":"'.length
@@ -51,7 +50,7 @@ export async function* readInOpenAiForm(
 
 async function* renderedLines(content: AsyncIterable<Buffer>): AsyncGenerator<Buffer[]> {
   for await (const { line } of byteLines(content))
-    yield [line.subarray(-END.length).equals(END) ? rendered(line) : line, NEWLINE]
+    yield [line.subarray(-END.length).equals(END) ? rendered(line) : line, LINE_BREAK]
 }
 
 function rendered(line: Buffer): Buffer {

@@ -8,7 +8,7 @@ import { Readable } from 'node:stream'
 import type { FormData } from 'undici'
 import { type BatchEndpoint, DEFAULT_ENDPOINT, type EndpointPath, MIXED } from '../../domain/endpoint.ts'
 import type { UploadPurpose } from '../../domain/file.ts'
-import { byteLines, hasByteOrderMark, jsonLines } from '../../jsonl/byte-lines.ts'
+import { byteLines, hasByteOrderMark, jsonLines, LINE_BREAK } from '../../jsonl/byte-lines.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
 import { FileObject, UploadObject, UploadPartObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -259,7 +259,6 @@ const ASKS_MAX = 20
 /** The bytes of a file's beginning from which models are read. */
 const ASKED_BYTES = 16 * 1024 * 1024
 
-const NEWLINE = Buffer.from('\n')
 const NAMED_MAX = 3
 
 /** The model that a run sets in its requests. */
@@ -279,7 +278,7 @@ export class ModelOverride {
     for await (const { line: bytes } of byteLines(input)) {
       const line = scanner.scan(bytes, hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0, bytes.length)
       if (!line.ok || line.body.model === this.model) {
-        yield Buffer.concat([bytes, NEWLINE])
+        yield Buffer.concat([bytes, LINE_BREAK])
         continue
       }
       const { span, model, model_spans } = line.body
@@ -295,7 +294,7 @@ export class ModelOverride {
         const isEmpty = bytes.toString('utf8', at, span.end - 1).trim() === ''
         pieces.push(bytes.subarray(0, at), Buffer.from('"model":'), name, Buffer.from(isEmpty ? '' : ','))
       }
-      yield Buffer.concat([...pieces, bytes.subarray(at), NEWLINE])
+      yield Buffer.concat([...pieces, bytes.subarray(at), LINE_BREAK])
     }
   }
 

@@ -5,7 +5,7 @@ import { access } from 'node:fs/promises'
 import type { Command } from 'commander'
 import Type from 'typebox'
 import { Value } from 'typebox/value'
-import { jsonLines } from '../../jsonl/byte-lines.ts'
+import { jsonLines, LINE_BREAK } from '../../jsonl/byte-lines.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
 import { withoutEnding } from '../../tables/table.ts'
 import { checkOutput, writeWhole } from '../output-file.ts'
@@ -204,12 +204,10 @@ export async function* nextRound(
       bytes.subarray(0, end),
       Buffer.from(`,${added.join(',')}`),
       bytes.subarray(end),
-      NEWLINE,
+      LINE_BREAK,
     ])
   }
 }
-
-const NEWLINE = Buffer.from('\n')
 
 function toolMessage(
   { custom_id, tool_call_id, name }: ToolCall,

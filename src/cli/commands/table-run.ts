@@ -6,7 +6,7 @@ import { basename, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { makeFolder } from '../../blobs/folders.ts'
 import { isTerminal } from '../../domain/batch.ts'
-import { byteLines } from '../../jsonl/byte-lines.ts'
+import { byteLines, LINE_BREAK } from '../../jsonl/byte-lines.ts'
 import { type AnswerSchema, answerColumns, withCells } from '../../tables/answer-cells.ts'
 import { ColumnOrder, type OrderAdvice } from '../../tables/column-order.ts'
 import type { Question } from '../../tables/row-requests.ts'
@@ -347,15 +347,13 @@ async function writeUnanswered(from: string, answered: Uint8Array, to: string): 
   async function* unanswered(): AsyncGenerator<Buffer> {
     for await (const { row, bytes } of rowLines(createReadStream(from))) {
       if (answered[row] === 1) continue
-      yield Buffer.concat([bytes, NEWLINE])
+      yield Buffer.concat([bytes, LINE_BREAK])
       lines++
     }
   }
   await writeWhole(to, unanswered())
   return lines
 }
-
-const NEWLINE = Buffer.from('\n')
 
 interface Compared {
   input: string
