@@ -4,10 +4,10 @@ import { freemem } from 'node:os'
 import { basename, delimiter, join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { Config } from '../config/config.ts'
-import { isRecord, parsedJson } from '../domain/json-record.ts'
 import { type GgufModel, readGguf } from '../engines/gguf.ts'
 import { commandOf, RECIPES, type Recipe, slotsOf } from '../engines/recipes.ts'
 import { jsonLines } from '../jsonl/byte-lines.ts'
+import { LineScanner } from '../jsonl/line-scan.ts'
 import { tableBytes } from '../tables/table-bytes.ts'
 import type { Environment } from './shell.ts'
 import { fileSource } from './tables/open-table.ts'
@@ -145,25 +145,20 @@ interface RequestNeeds {
 
 /** Reads the models and the longest request of a file. Invalid lines are left to the service, which reports them. */
 async function requestNeeds(path: string): Promise<RequestNeeds> {
+  const scanner = new LineScanner({ validated: true })
   const models = new Set<string>()
   let tokens = 0
   let read = 0
   for await (const { line } of jsonLines(tableBytes(await fileSource(path)))) {
     read += line.length
     if (read > BYTES_READ_MAX) break
-    const body = bodyOf(line.toString())
-    if (body === null) continue
-    const { model, max_tokens, max_completion_tokens } = body
-    if (typeof model === 'string') models.add(model)
-    const asked = [max_completion_tokens, max_tokens].find((one) => typeof one === 'number')
-    const answer = typeof asked === 'number' ? asked : ANSWER_TOKENS
+    const scanned = scanner.scan(line, 0, line.length)
+    if (!scanned.ok) continue
+    const { model, fields } = scanned.body
+    if (model !== null) models.add(model)
+    const limitOf = (name: string): number | null | undefined => fields.get(name)?.number
+    const answer = limitOf('max_completion_tokens') ?? limitOf('max_tokens') ?? ANSWER_TOKENS
     tokens = Math.max(tokens, Math.ceil(line.length / BYTES_PER_TOKEN) + answer)
   }
   return { models: [...models], tokens }
-}
-
-function bodyOf(line: string): Record<string, unknown> | null {
-  const request = parsedJson(line)
-  const body = isRecord(request) ? request.body : null
-  return isRecord(body) ? body : null
 }

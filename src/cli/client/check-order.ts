@@ -8,7 +8,7 @@ import { ModelObject } from '../../wire/model.ts'
 import { QuotasObject } from '../../wire/project.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanTime } from '../terminal/terminal.ts'
-import { type ApiClient, ApiError } from './client.ts'
+import { type ApiClient, unless } from './client.ts'
 import { asksOfFile } from './upload.ts'
 import type { Watch } from './watch-batch.ts'
 
@@ -67,13 +67,9 @@ export async function checkTerms(
 
 /** The entity types with limits; empty where the key may not read limits. */
 async function limitedTypes(client: ApiClient): Promise<string[]> {
-  try {
-    const limits = await client.list(LimitObject, '/v1/limits', LIMITS_READ, { scope: 'entity_type' })
-    return [...new Set(limits.flatMap(({ entity_type }) => entity_type ?? []))]
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 403) return []
-    throw error
-  }
+  const reading = client.list(LimitObject, '/v1/limits', LIMITS_READ, { scope: 'entity_type' })
+  const limits = await unless([403], reading, [])
+  return [...new Set(limits.flatMap(({ entity_type }) => entity_type ?? []))]
 }
 
 const LIMITS_READ = 100
@@ -111,18 +107,15 @@ export async function checkModel(client: ApiClient, ask: Ask): Promise<void> {
 }
 
 async function problemOf(client: ApiClient, { model, endpoint }: Ask): Promise<string | null> {
-  try {
-    const { endpoints } = await client.get(ModelObject, modelPath(model))
-    // An older service does not list endpoints.
-    if (endpoints.length === 0 || endpoints.includes(endpoint)) return null
-    return (
-      `the model "${model}" does not serve ${endpoint}, but ${endpoints.join(', ')}; ` +
-      `models here that serve it are ${await modelNames(client, endpoint)}`
-    )
-  } catch (error) {
-    if (!(error instanceof ApiError) || error.status !== 404) throw error
-    return `there is no model "${model}"; models here are ${await modelNames(client)}`
-  }
+  const found = await unless([404], client.get(ModelObject, modelPath(model)), null)
+  if (found === null) return `there is no model "${model}"; models here are ${await modelNames(client)}`
+  const { endpoints } = found
+  // An older service does not list endpoints.
+  if (endpoints.length === 0 || endpoints.includes(endpoint)) return null
+  return (
+    `the model "${model}" does not serve ${endpoint}, but ${endpoints.join(', ')}; ` +
+    `models here that serve it are ${await modelNames(client, endpoint)}`
+  )
 }
 
 /** The path of a model; slashes in its ID stay slashes. */

@@ -93,20 +93,9 @@ export class ApiClient {
     return await this.object(shape, { method: 'POST', path, headers, body: json })
   }
 
-  async postForm<T extends TSchema>(
-    shape: T,
-    path: string,
-    form: () => Promise<FormData>,
-  ): Promise<Static<T>> {
-    return await this.object(shape, { method: 'POST', path, body: form })
-  }
-
   /** Calls the API and returns the answer's bytes, unparsed. */
   async bytes(call: Call): Promise<Buffer> {
-    return await this.#exchange(
-      call,
-      async ({ body }) => (await readWhole(body, Number.POSITIVE_INFINITY)).bytes,
-    )
+    return await this.#exchange(call, ({ body }) => bytesOf(body))
   }
 
   async delete<T extends TSchema>(shape: T, path: string): Promise<Static<T>> {
@@ -160,9 +149,8 @@ export class ApiClient {
   /** Reads a page of JSONL completely, with the cursor of the next page, and whether there is one. */
   async page(path: string, query: Call['query']): Promise<Page> {
     return await this.#exchange({ method: 'GET', path, query }, async ({ headers, body }) => {
-      const { bytes } = await readWhole(body, Number.POSITIVE_INFINITY)
       const next = String(headers['x-next-after'])
-      return { headers, bytes, next, hasMore: headers['x-has-more'] === 'true' }
+      return { headers, bytes: await bytesOf(body), next, hasMore: headers['x-has-more'] === 'true' }
     })
   }
 
@@ -186,7 +174,7 @@ export class ApiClient {
 
   /** Calls the API and returns the answer, JSON of the shape. */
   async object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
-    const parsed = parsedJson(await this.#exchange(call, ({ body }) => textOf(body)))
+    const parsed = parsedJson((await this.bytes(call)).toString())
     if (parsed === undefined)
       throw new Unreadable(
         `the answer to ${call.method} ${call.path} is not JSON; check that ${this.baseUrl} is an Offpeak server`,
@@ -221,7 +209,7 @@ export class ApiClient {
       this.#reached = true
       const status = response.statusCode
       if (status >= 200 && status < 300) return { answer: await read(response) }
-      const text = await textOf(response.body).catch(() => '')
+      const text = (await bytesOf(response.body).catch(() => '')).toString()
       const requestId = response.headers['x-service-request-id']
       return {
         failure: new ApiError(name, {
@@ -382,6 +370,18 @@ export class ApiError extends Failure {
   }
 }
 
+/** The answer of a call; `otherwise` where the service answered with one of the statuses. */
+export async function unless<T, U>(
+  statuses: readonly number[],
+  answer: Promise<T>,
+  otherwise: U,
+): Promise<T | U> {
+  return await answer.catch((error: unknown) => {
+    if (error instanceof ApiError && statuses.includes(error.status)) return otherwise
+    throw error
+  })
+}
+
 const CHECK_ADDRESS = 'Check OFFPEAK_BASE_URL.'
 const UNANSWERED =
   'A proxy before the service has no answer from it: see whether the service runs, and try again.'
@@ -438,6 +438,6 @@ export function adviceFor({
     : (advice?.replace('limits set ID', `limits set ${limit_id}`) ?? null)
 }
 
-async function textOf(body: Dispatcher.ResponseData['body']): Promise<string> {
-  return (await readWhole(body, Number.POSITIVE_INFINITY)).bytes.toString()
+async function bytesOf(body: Dispatcher.ResponseData['body']): Promise<Buffer> {
+  return (await readWhole(body, Number.POSITIVE_INFINITY)).bytes
 }

@@ -10,7 +10,7 @@ import { LF } from '../../jsonl/byte-lines.ts'
 import { isObjectAt, membersOf } from '../../jsonl/json-members.ts'
 import { Names, type Span } from '../../jsonl/json-scan.ts'
 import { Interrupted } from '../terminal/failure.ts'
-import { ApiError, type Call, pathOf } from './client.ts'
+import { type Call, pathOf, unless } from './client.ts'
 import type { Connection } from './connect.ts'
 
 /** The end of a single request: the answer of the model, or an error. */
@@ -138,10 +138,7 @@ export class SingleRequests {
 
   /** Reads an object or its content; null where it no longer exists. */
   async #get(call: Pick<Call, 'path' | 'query'>): Promise<Buffer | null> {
-    return await this.#connection.client.bytes({ method: 'GET', ...call }).catch((error: unknown) => {
-      if (error instanceof ApiError && [404, 410].includes(error.status)) return null
-      throw error
-    })
+    return await unless([404, 410], this.#connection.client.bytes({ method: 'GET', ...call }), null)
   }
 
   #settle(id: string, end: Ended | 'open' | null): void {

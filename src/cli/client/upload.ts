@@ -35,7 +35,7 @@ export async function uploadInput(
   // Only input files of batches are uploaded in parts.
   if (found.size > PART_BYTES && purpose === 'batch') return await uploadInParts(client, input, onProgress)
   let hash = createHash('sha256')
-  const file = await client.postForm(FileObject, '/v1/files', () => {
+  const body = (): Promise<FormData> => {
     let sent = 0
     hash = createHash('sha256')
     const content = new Slice(input, (block) => {
@@ -44,7 +44,8 @@ export async function uploadInput(
       onProgress(sent, found.size)
     })
     return form({ purpose, file: content })
-  })
+  }
+  const file = await client.object(FileObject, { method: 'POST', path: '/v1/files', body })
   return { file, sha256: hash.digest('hex') }
 }
 
@@ -148,7 +149,7 @@ async function sendPart(
   slice: Place,
   onSent: (bytes: number) => void,
 ): Promise<string> {
-  const part = await client.postForm(UploadPartObject, `/v1/uploads/${upload_id}/parts`, () => {
+  const body = (): Promise<FormData> => {
     let sent = 0
     onSent(0)
     const data = new Slice(slice, (block) => {
@@ -156,8 +157,9 @@ async function sendPart(
       onSent(sent)
     })
     return form({ data })
-  })
-  return part.id
+  }
+  const path = `/v1/uploads/${upload_id}/parts`
+  return (await client.object(UploadPartObject, { method: 'POST', path, body })).id
 }
 
 /** The digests of a file in hex, in one pass: the service checks them against the content. */

@@ -9,7 +9,7 @@ import { resultColumns, type WrittenRows, writeResults } from '../../tables/resu
 import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { FileObject } from '../../wire/file.ts'
-import { type ApiClient, ApiError, pathOf } from '../client/client.ts'
+import { type ApiClient, pathOf, unless } from '../client/client.ts'
 import { withApi } from '../client/connect.ts'
 import { contentOf } from '../client/download.ts'
 import { checkOutput } from '../output-file.ts'
@@ -128,13 +128,11 @@ async function formOf(
   client: ApiClient,
   { endpoint, input_file_id }: BatchObject,
 ): Promise<AnswerSchema | undefined> {
-  try {
-    for await (const { line } of jsonLines(contentOf(client, input_file_id)))
-      return formOfAnswers(endpoint, line)
-  } catch (error) {
-    if (!(error instanceof ApiError) || error.status !== 404) throw error
+  const first = async (): Promise<Buffer | null> => {
+    for await (const { line } of jsonLines(contentOf(client, input_file_id))) return line
+    return null
   }
-  return formOfAnswers(endpoint, null)
+  return formOfAnswers(endpoint, await unless([404], first(), null))
 }
 
 async function writeResultsOf(

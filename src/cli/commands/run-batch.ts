@@ -59,7 +59,6 @@ export async function runBatch(
 ): Promise<RunReport> {
   const { client, watch } = service
   const started = watch.clock.now()
-  const statePath = order.state
   // Detects a wrong address or key before the file is uploaded.
   await client.get(AnyObject, '/v1/models', { limit: 1 })
   let state = await earlierRun(order, watch, repeat)
@@ -68,25 +67,25 @@ export async function runBatch(
   let batch: BatchObject | undefined
   while (batch === undefined) {
     try {
-      batch = await untilDone(service, order, state, statePath)
+      batch = await untilDone(service, order, state)
     } catch (error) {
-      if (error instanceof FileInvalid) await removeRunState(statePath)
+      if (error instanceof FileInvalid) await removeRunState(order.state)
       // The upload or the batch of the earlier run no longer exists: start a new run.
       if (state === undefined || !(error instanceof ApiError) || error.status !== 404) throw error
       watch.view.message('The upload or batch of the interrupted run no longer exists. Starting a new run.')
-      await removeRunState(statePath)
+      await removeRunState(order.state)
       state = undefined
     }
   }
   await fetchResults(client, batch, order, watch)
   await finish()
-  const done = await readRunState(statePath)
+  const done = await readRunState(order.state)
   const finished = {
     at: watch.clock.now(),
     server: order.server ?? null,
     ...(batch.request_counts.completed === 0 && { is_free: true }),
   }
-  if (done) await writeRunState(statePath, { ...done, finished })
+  if (done) await writeRunState(order.state, { ...done, finished })
   const failures = await countByCode(createReadStream(order.errors))
   return { batch, durationMs: watch.clock.now() - started, failures }
 }
@@ -146,10 +145,9 @@ async function untilDone(
   { client, answer, watch }: RunService,
   order: RunOrder,
   earlier: RunState | undefined,
-  statePath: string,
 ): Promise<BatchObject> {
   let state = earlier ?? (await upload(client, order, watch))
-  if (earlier === undefined) await writeRunState(statePath, state)
+  if (earlier === undefined) await writeRunState(order.state, state)
   let { batch_id } = state
   if (batch_id === null) {
     answer(state.file_id)
@@ -164,7 +162,7 @@ async function untilDone(
     )
     batch_id = batch.id
     state = { ...state, batch_id }
-    await writeRunState(statePath, state)
+    await writeRunState(order.state, state)
   }
   answer(batch_id)
   return await watchBatch(client, batch_id, watch)

@@ -5,7 +5,7 @@ import { sleep } from '../../domain/clock.ts'
 import { heldBackBy, type ServerState, serversOf } from '../../domain/server-state.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import { ServiceStatus, type UpstreamStatus } from '../../wire/status.ts'
-import { type ApiClient, ApiError } from '../client/client.ts'
+import { type ApiClient, unless } from '../client/client.ts'
 import { type Connection, withApi } from '../client/connect.ts'
 import type { JsonFlags, Shell } from '../shell.ts'
 import { Interrupted } from '../terminal/failure.ts'
@@ -175,14 +175,9 @@ export async function showBatch(
 
 /** The servers of a batch's model, for operators; empty for others. */
 async function serversFor(client: ApiClient, { model }: BatchObject): Promise<Server[]> {
-  try {
-    const { service } = await client.get(ServiceStatus, '/v1/status')
-    const all: Server[] = service === undefined ? [] : serversOf(service)
-    return all.filter((one) => (model === undefined ? one.in_flight > 0 : one.model === model))
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 403) return []
-    throw error
-  }
+  const service = (await unless([403], client.get(ServiceStatus, '/v1/status'), null))?.service
+  const all: Server[] = service === undefined ? [] : serversOf(service)
+  return all.filter((one) => (model === undefined ? one.in_flight > 0 : one.model === model))
 }
 
 /** Advice for a server to answer more lines. `others`: those of its model, itself included. */

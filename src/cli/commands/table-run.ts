@@ -12,7 +12,7 @@ import { ColumnOrder, type OrderAdvice } from '../../tables/column-order.ts'
 import type { Question } from '../../tables/row-requests.ts'
 import { rowOfId, type TableReader, withoutEnding } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
-import { type ApiClient, ApiError, pathOf } from '../client/client.ts'
+import { type ApiClient, pathOf, unless } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
 import { contentOf, downloadResults } from '../client/download.ts'
 import { hashFile } from '../client/upload.ts'
@@ -182,12 +182,9 @@ export async function lastTableRun(output: string): Promise<TableRun> {
 export async function withRetries(client: ApiClient, id: string): Promise<[BatchObject, ...BatchObject[]]> {
   let batch = await client.get(BatchObject, pathOf('batches', id))
   for (let above = batch.metadata.retry_of; above !== undefined; above = batch.metadata.retry_of) {
-    try {
-      batch = await client.get(BatchObject, pathOf('batches', above))
-    } catch (error) {
-      if (error instanceof ApiError && error.status === 404) break
-      throw error
-    }
+    const retried = await unless([404], client.get(BatchObject, pathOf('batches', above)), null)
+    if (retried === null) break
+    batch = retried
   }
   const found = [batch]
   for (const { id: retry_of } of found)

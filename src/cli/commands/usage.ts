@@ -5,7 +5,7 @@ import { windowAt } from '../../domain/limit.ts'
 import { compressionOf, formatOf } from '../../tables/table.ts'
 import { LimitObject } from '../../wire/limit.ts'
 import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
-import { type ApiClient, ApiError, type Call } from '../client/client.ts'
+import { type ApiClient, type Call, unless } from '../client/client.ts'
 import { withApi } from '../client/connect.ts'
 import { writeWhole } from '../output-file.ts'
 import type { JsonFlags, Shell } from '../shell.ts'
@@ -117,16 +117,11 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
 
 /** The spend under the limits that match the flags; empty when the key may not read limits. */
 async function readLimitSpend(client: ApiClient, flags: UsageFlags, now: number): Promise<LimitSpend[]> {
-  try {
-    const { entity, entityType: type, key, model } = flags
-    const query = { entity, key, model, ...(type !== undefined && { scope: 'entity_type' }) }
-    const limits = await client.list(LimitObject, '/v1/limits', LIMITS_MAX, query)
-    const concerned = limits.filter(({ entity_type }) => type === undefined || entity_type === type)
-    return await spendByLimit(concerned, now, (query) => client.get(UsageObject, PATH, query))
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 403) return []
-    throw error
-  }
+  const { entity, entityType: type, key, model } = flags
+  const query = { entity, key, model, ...(type !== undefined && { scope: 'entity_type' }) }
+  const limits = await unless([403], client.list(LimitObject, '/v1/limits', LIMITS_MAX, query), [])
+  const concerned = limits.filter(({ entity_type }) => type === undefined || entity_type === type)
+  return await spendByLimit(concerned, now, (query) => client.get(UsageObject, PATH, query))
 }
 
 function printTotals(
