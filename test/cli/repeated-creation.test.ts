@@ -93,6 +93,21 @@ describe('a creating command', { timeout: 60_000 }, () => {
     }
   })
 
+  test('for a webhook or its secret is not sent again: a second secret would replace one that nobody saw', async () => {
+    const url = 'https://example.com/hook'
+    const { id } = await service.json<{ id: string }>('POST', '/v1/webhooks', { url })
+    for (const [args, path] of [
+      [['create', url], '/v1/webhooks'],
+      [['rotate', id], `/v1/webhooks/${id}/rotate_secret`],
+    ] as const) {
+      const sent = proxy.passed.length
+      proxy.lose = (call) => (call.method === 'POST' && call.path === path ? 'answer lost' : null)
+      const { code, err } = await command('webhooks', ...args)
+      assert.deepEqual([code, /may have had its effect: look before you repeat it/.test(err)], [1, true], err)
+      assert.equal(proxy.passed.slice(sent).filter((call) => call.path === path).length, 1)
+    }
+  })
+
   test('prints the ID whatever the rest of the answer is', async () => {
     proxy.rewrite = (body) => ({ ...(body as object), request_counts: 'many', status: 7, groups: 'none' })
     for (const args of [

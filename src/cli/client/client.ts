@@ -39,6 +39,8 @@ export interface Call {
   headers?: Record<string, string>
   /** Makes the body, JSON or a form; called once per attempt. */
   body?: (() => string | Buffer | Promise<FormData>) | undefined
+  /** Whether the call is not sent again once it may have had its effect, which a second call would have again. */
+  once?: true
 }
 
 interface Page {
@@ -91,6 +93,11 @@ export class ApiClient {
   ): Promise<Static<T>> {
     const json = body === undefined ? undefined : () => JSON.stringify(body)
     return await this.object(shape, { method: 'POST', path, headers, body: json })
+  }
+
+  /** Sends a POST as `post`, but not again once it may have had its effect. */
+  async postOnce<T extends TSchema>(shape: T, path: string, body: object): Promise<Static<T>> {
+    return await this.object(shape, { method: 'POST', path, body: () => JSON.stringify(body), once: true })
   }
 
   /** Calls the API and returns the answer's bytes, unparsed. */
@@ -211,19 +218,24 @@ export class ApiClient {
       if (status >= 200 && status < 300) return { answer: await read(response) }
       const text = (await bytesOf(response.body).catch(() => '')).toString()
       const requestId = response.headers['x-service-request-id']
+      const error = readError(text)
       return {
         failure: new ApiError(name, {
           status,
           requestId: typeof requestId === 'string' ? requestId : null,
           text: text === '' ? (http.STATUS_CODES[status] ?? '') : text,
         }),
-        final: readError(text)?.never_fits === true || !worthRetrying(status, readError(text)?.code ?? null),
+        final:
+          error?.never_fits === true ||
+          !worthRetrying(status, error?.code ?? null) ||
+          (call.once === true && status !== 429 && status !== 503),
         retryAfterDelayMs: retryAfterMs(response.headers, clock.now(), Number.POSITIVE_INFINITY) ?? null,
       }
     } catch (error) {
       if (signal?.aborted) throw new Interrupted()
-      const final = !this.#reached && !BROKEN.some((code) => hasCode(error, code))
-      return { failure: this.#unreachable(name, error), final, retryAfterDelayMs: null }
+      const isBroken = BROKEN.some((code) => hasCode(error, code))
+      const final = isBroken ? call.once === true : !this.#reached
+      return { failure: this.#unreachable(name, error, isBroken && final), final, retryAfterDelayMs: null }
     }
   }
 
@@ -249,9 +261,12 @@ export class ApiClient {
     })
   }
 
-  #unreachable(name: string, error: unknown): Unreadable {
+  #unreachable(name: string, error: unknown, isReceived: boolean): Unreadable {
+    const advice = isReceived
+      ? 'the call may have had its effect: look before you repeat it'
+      : 'start it with "offpeak serve", or check OFFPEAK_BASE_URL'
     return new Unreadable(
-      `${this.baseUrl} cannot be reached (${reasonOf(error)}, ${name}); start it with "offpeak serve", or check OFFPEAK_BASE_URL`,
+      `${this.baseUrl} cannot be reached (${reasonOf(error)}, ${name}); ${advice}`,
       undefined,
       { cause: error },
     )

@@ -28,7 +28,7 @@ export function addWebhooks(program: Command, shell: Shell): void {
     argument: ['url', 'https://…'],
     call: (url, { events, description }: CreateFlags) => {
       const body = { url, event_types: events ?? null, description: description ?? null }
-      return (client) => client.post(WebhookWithSecret, '/v1/webhooks', body)
+      return (client) => client.postOnce(WebhookWithSecret, '/v1/webhooks', body)
     },
     show: showSecret,
   })
@@ -74,7 +74,7 @@ export function addWebhooks(program: Command, shell: Shell): void {
     argument: 'wh_…',
     call: (id, { overlap: overlap_seconds }: JsonFlags & { overlap?: number }) => {
       const path = `${pathOf('webhooks', id)}/rotate_secret`
-      return (client) => client.post(WebhookWithSecret, path, { overlap_seconds })
+      return (client) => client.postOnce(WebhookWithSecret, path, { overlap_seconds })
     },
     show: showSecret,
   }).option('--overlap <seconds>', 'how long both secrets sign (default: a day)', wholeNumber(0))
