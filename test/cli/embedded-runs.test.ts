@@ -2,6 +2,10 @@
 import assert from 'node:assert/strict'
 import { readFile, writeFile } from 'node:fs/promises'
 import { after, before, describe, test } from 'node:test'
+import { Failure } from '../../src/cli/terminal/failure.ts'
+import { serve } from '../../src/compose/serve.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { launchOnly } from '../fakes/offpeak.ts'
 import { capturedTerminal } from '../fakes/terminal.ts'
 import { until } from '../support/offpeak-process.ts'
 import { chatLine, type Ended, ended, Shell } from '../support/shell.ts'
@@ -61,6 +65,22 @@ describe('embedded runs', { timeout: 120_000 }, () => {
     assert.equal(again.code, 0, again.err)
     assert.match(again.err, new RegExp(`interrupted run \\(${batch_id}\\)[^]*${batch_id} completed: 2 `))
     assert.doesNotMatch(again.err, /Unfinished batches/)
+  })
+
+  test('a run whose worker cannot be kept running ends with the reason', async () => {
+    const name = await shell.input('crashing.jsonl', chatLine('a'))
+    const terminal = capturedTerminal()
+    const failed = Promise.withResolvers<void>()
+    const launch = launchOnly({
+      loadConfig: () =>
+        loadConfig({ file: shell.at('slow.yaml'), env: {}, overrides: { data: shell.at('crashing') } }),
+      serve: async (config, options) => ({ ...(await serve(config, options)), stopped: failed.promise }),
+    })
+    const running = shell.offpeak(['run', name], {}, { terminal, launch })
+    await until(() => terminal.err().includes('in_progress'))
+    failed.reject(new Failure('the worker process exited for the 4th time'))
+    assert.equal((await running).code, 1)
+    assert.match(terminal.err(), /\noffpeak: the worker process exited for the 4th time\n$/)
   })
 
   test('what an interrupted run left costs nothing when its input is changed, and needs no service to be ended', async () => {

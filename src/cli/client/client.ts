@@ -69,6 +69,7 @@ export class ApiClient {
   #agent: Promise<Agent> | null = null
   readonly #options: ClientOptions
   #reached = false
+  #isClosed = false
 
   constructor(options: ClientOptions) {
     this.baseUrl = options.baseUrl.replace(/\/+$/, '').replace(/\/v1$/, '')
@@ -175,7 +176,9 @@ export class ApiClient {
     }
   }
 
+  /** Closes connections. Calls in progress end as if they were interrupted. */
   async close(): Promise<void> {
+    this.#isClosed = true
     await (await this.#agent)?.destroy()
   }
 
@@ -194,7 +197,7 @@ export class ApiClient {
     const { clock, signal } = this.#options
     const began = clock.now()
     for (let attempt = 1; ; attempt++) {
-      if (signal?.aborted) throw new Interrupted()
+      if (signal?.aborted || this.#isClosed) throw new Interrupted()
       const outcome = await this.#attempt(call, read)
       if ('answer' in outcome) return outcome.answer
       const patienceMs = this.#reached ? (this.#options.patienceMs ?? PATIENCE_MS) : FIRST_PATIENCE_MS

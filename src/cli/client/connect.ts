@@ -28,6 +28,8 @@ export interface Connection {
    * others.
    */
   answer(id: string): void
+  /** Rejects when an embedded service cannot go on: its API may still answer, and its batches would wait for ever. */
+  failed: Promise<void>
   close(): Promise<void>
 }
 
@@ -132,6 +134,7 @@ function connectEmbedded(
       .map((name) => (flags[name] === undefined ? '' : ` --${name} ${flags[name]}`))
       .join(''),
     answer: service.answer,
+    failed: service.failed,
     async close() {
       await found.close()
       await service.stop()
@@ -139,9 +142,8 @@ function connectEmbedded(
   }
 }
 
-interface Embedded {
+interface Embedded extends Pick<Connection, 'answer' | 'failed'> {
   url: string
-  answer(id: string): void
   stop(): Promise<void>
 }
 
@@ -160,7 +162,8 @@ export async function embed(
   }
   const running = await launch.serve(quiet, { ...options, role: 'all', embedded: { alone } })
   if (running.url === null) throw new Error('the embedded service does not listen')
-  return { url: running.url, answer: (id) => running.answer?.(id), stop: () => running.stop() }
+  const { url, stopped: failed } = running
+  return { url, failed, answer: (id) => running.answer?.(id), stop: () => running.stop() }
 }
 
 export function readApiKey(config: Config): string {
@@ -208,6 +211,7 @@ function connection(
   return {
     ...{ client, watch, target: client.baseUrl, embedded: false, options: '' },
     answer() {},
+    failed: new Promise(() => {}),
     close: () => client.close(),
   }
 }
@@ -240,7 +244,7 @@ export async function withApi(
 ): Promise<void> {
   const connection = await connect(shell, flags, shell.interruption(), embeds)
   try {
-    await act(connection)
+    await Promise.race([act(connection), connection.failed])
   } finally {
     connection.watch.view.stop()
     await connection.close()

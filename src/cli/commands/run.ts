@@ -217,7 +217,8 @@ async function runLocked(
         ...(requests !== input && { input: requests }),
         ...(server !== '' && { server }),
       }
-      await runConnected(shell, connection, order, { job, override }, flags)
+      const running = runConnected(shell, connection, order, { job, override }, flags)
+      await Promise.race([running, connection.failed])
     } catch (error) {
       if (!(error instanceof Interrupted)) throw error
       if (connection.embedded) view.message('Stopping the service. Press Ctrl-C again to exit at once.')
