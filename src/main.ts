@@ -8,8 +8,13 @@ import { systemClock } from './domain/clock.ts'
 
 const { env, stdout, stderr } = process
 
-// A reader that closes the pipe early, such as `head`, is not an error.
-stdout.on('error', (error) => process.exit('code' in error && error.code === 'EPIPE' ? 0 : 1))
+// A reader that closes the pipe early, such as `head`, is not an error, and a command needs no reader of its messages.
+stderr.on('error', () => {})
+stdout.on('error', (error) => {
+  if ('code' in error && error.code === 'EPIPE') process.exit(0)
+  stderr.write(`offpeak: the output cannot be written: ${error.message}\n`)
+  process.exit(1)
+})
 
 const code = await runProgram(process.argv.slice(2), {
   launch: {
@@ -41,7 +46,10 @@ const code = await runProgram(process.argv.slice(2), {
 })
 
 // A failed command may have left timers or sockets open, which must not keep the process running.
-stdout.write('', () => process.exit(code))
+stdout.write('', (error) => {
+  // After an error of the output, its listener ends the process.
+  if (!error) process.exit(code)
+})
 
 /** Starts the worker processes first, so that they load while this process loads the server, which takes as long. */
 async function startService(config: Config, options: ServeOptions): Promise<Running> {

@@ -1,11 +1,14 @@
 // The command line as its users run it, against the real service with the simulator behind it. What a process
 // is about (its start, its end, its environment) is tested with real processes; the rest calls the program.
 import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { readFile, stat, writeFile } from 'node:fs/promises'
+import { open, readFile, stat, writeFile } from 'node:fs/promises'
+import { text } from 'node:stream/consumers'
 import { after, before, describe, test } from 'node:test'
 import { version } from '../../src/compose/version.ts'
 import { testUpstream } from '../fakes/upstream.ts'
+import { OFFPEAK } from '../support/offpeak-process.ts'
 import { chatLine, Shell } from '../support/shell.ts'
 
 describe('the command line', { timeout: 120_000 }, () => {
@@ -33,6 +36,20 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.match(service.ready, /^offpeak listening on http:\/\/127\.0\.0\.1:\d+$/)
     for (const name of ['api-key', 'api-key-openai'])
       assert.equal((await stat(shell.at(`service/${name}`))).mode & 0o777, 0o600)
+  })
+
+  test('a command needs no reader of its messages, and says why its output cannot be written', async () => {
+    const input = await shell.input('unread.jsonl', chatLine('a'))
+    const unread = shell.launch(['run', input, '--json'], access)
+    unread.stderr!.destroy()
+    assert.equal(JSON.parse(await text(unread.stdout!)).status, 'completed')
+
+    const full = await open('/dev/full', 'w')
+    const child = spawn(process.execPath, [OFFPEAK, 'completion', 'bash'], {
+      stdio: ['ignore', full.fd, 'pipe'],
+    })
+    assert.match(await text(child.stderr!), /^offpeak: the output cannot be written: ENOSPC/)
+    await full.close()
   })
 
   test('API and worker may run apart', async () => {
