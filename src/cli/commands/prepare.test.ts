@@ -86,6 +86,14 @@ test('a call without a result and an invalid result are errors that name them', 
   )
   await assert.rejects(readToolResults(stream(said('a', 'c1', 1), '{"custom_id":"a"}')), /line 2/)
   await assert.rejects(
+    readToolResults(stream('', '{"custom_id":')),
+    /^Failure: tool results, line 2: not JSON/,
+  )
+  await assert.rejects(
+    readTurns(stream(answer('a'), ' ', '{"custom')),
+    /^Failure: the output, line 3: not JSON/,
+  )
+  await assert.rejects(
     buffer(nextRound(stream('{"a":1}'), turns, new Map())),
     /not the input file of this batch/,
   )

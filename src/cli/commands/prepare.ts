@@ -5,6 +5,7 @@ import { access } from 'node:fs/promises'
 import type { Command } from 'commander'
 import Type from 'typebox'
 import { Value } from 'typebox/value'
+import { parsedJson } from '../../domain/json-record.ts'
 import { jsonLines, LINE_BREAK } from '../../jsonl/byte-lines.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
 import { withoutEnding } from '../../tables/table.ts'
@@ -148,11 +149,19 @@ interface Turn {
   calls: ToolCall[]
 }
 
+/** Parses the lines of a file. `what`: the file in the Failure for a line that is not JSON. */
+async function* parsedLines(blocks: AsyncIterable<Buffer>, what: string) {
+  for await (const { line, number } of jsonLines(blocks)) {
+    const value = parsedJson(line.toString())
+    if (value === undefined) throw new Failure(`${what}, line ${number}: not JSON; is the file whole?`)
+    yield { value, number }
+  }
+}
+
 /** Reads the tool calls of an output file, by custom_id. */
 export async function readTurns(output: AsyncIterable<Buffer>): Promise<Map<string, Turn>> {
   const turns = new Map<string, Turn>()
-  for await (const { line } of jsonLines(output)) {
-    const answer: unknown = JSON.parse(line.toString())
+  for await (const { value: answer } of parsedLines(output, 'the output')) {
     if (!Value.Check(AnswerLine, answer)) continue
     const message = answer.response.body.choices[0]?.message
     if (!message || message.tool_calls.length === 0) continue
@@ -171,8 +180,7 @@ export async function readToolResults(
   results: AsyncIterable<Buffer>,
 ): Promise<Map<string, Map<string, string>>> {
   const found = new Map<string, Map<string, string>>()
-  for await (const { line, number } of jsonLines(results)) {
-    const result: unknown = JSON.parse(line.toString())
+  for await (const { value: result, number } of parsedLines(results, 'tool results')) {
     if (!Value.Check(ToolResult, result))
       throw new Failure(`tool results, line ${number}: custom_id, tool_call_id and content are required`)
     const { custom_id, tool_call_id, content } = result
