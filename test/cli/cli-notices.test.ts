@@ -4,8 +4,10 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { offpeak, offpeakJson } from '../fakes/offpeak.ts'
+import { fastClock } from '../fakes/clock.ts'
+import { offpeak, offpeakJson, runOffpeak } from '../fakes/offpeak.ts'
 import { testReceiver } from '../fakes/receiver.ts'
+import { unreliableProxy } from '../fakes/unreliable-proxy.ts'
 import { testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 
@@ -159,5 +161,24 @@ test('a document is planned, applied, found to differ, and pruned', async () => 
     assert.equal(wrong.code, 1)
     assert.match(wrong.err, error)
   }
+  await rm(folder, { recursive: true })
+})
+
+test('the secrets of projects that were applied are shown though a later project fails', async () => {
+  await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), { worker: false })
+  const apiKey = await service.operatorKey()
+  const proxy = await unreliableProxy(service.url)
+  let applied = 0
+  proxy.lose = ({ path }) => (path.includes('dry_run=false') && ++applied > 1 ? 'busy' : null)
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-apply-'))
+  const path = join(folder, 'desired.yaml')
+  const project = (name: string): string =>
+    `{name: ${name}, webhooks: [{url: "https://hooks.example/${name}"}]}`
+  await writeFile(path, `projects: [${project('a')}, ${project('b')}]`)
+  const access = { baseUrl: proxy.url, apiKey }
+  const { code, out, err } = await runOffpeak(['apply', '-f', path], { access, clock: fastClock() })
+  assert.deepEqual([code, /desired\.yaml, project b: /.test(err)], [1, true], err)
+  assert.match(out, /^wh_\w+ https:\/\/hooks\.example\/a: its secret is whsec_\S+, shown this once$/m)
+  await proxy.close()
   await rm(folder, { recursive: true })
 })

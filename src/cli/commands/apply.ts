@@ -32,9 +32,8 @@ async function apply(shell: Shell, flags: ApplyFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   const projects = await projectsIn(flags.file)
   await withApi(shell, flags, async ({ client }) => {
-    const bring = async (dry_run: boolean): Promise<AppliedProject[]> => {
+    const bring = async (dry_run: boolean, applied: AppliedProject[] = []): Promise<AppliedProject[]> => {
       const query = new URLSearchParams({ dry_run: String(dry_run), prune: String(flags.prune ?? false) })
-      const applied: AppliedProject[] = []
       for (const project of projects) {
         const call = client.post(AppliedProject, `/v1/projects/apply?${query}`, project)
         const named = call.catch((error: unknown) => {
@@ -56,10 +55,15 @@ async function apply(shell: Shell, flags: ApplyFlags): Promise<void> {
       if (isDifferent) shell.exit(EXIT_DRIFT)
       return
     }
-    const applied = await bring(false)
-    if (flags.json) return printJson(stdout, applied)
-    for (const { changes } of applied) for (const change of changes) printSecret(stdout, change)
-    writeLine(stderr, `${summary(changes)}.`)
+    const applied: AppliedProject[] = []
+    try {
+      await bring(false, applied)
+    } finally {
+      // Secrets are shown this once, also where a later project fails.
+      if (flags.json) printJson(stdout, applied)
+      else for (const { changes } of applied) for (const change of changes) printSecret(stdout, change)
+    }
+    if (!flags.json) writeLine(stderr, `${summary(changes)}.`)
   })
 }
 
