@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testClock } from '../../test/fakes/clock.ts'
 import { queuedBatch } from '../../test/support/queued-batch.ts'
+import { StatementRejected } from '../store/store.ts'
 import type { ChunkCommit } from './commit.ts'
 import { CommitQueue, StoreRetries } from './commit-queue.ts'
 
@@ -136,6 +137,33 @@ test('work on a failing store is retried until it succeeds, and failingSince is 
   assert.equal(retries.failingSince, null)
   assert.equal(attempts, 3)
   assert.match(logged[0] ?? '', /committing results failed; trying again in 200 ms/)
+})
+
+test('a store fails until work for it succeeds, whatever the other one does', async () => {
+  const { clock, retries } = makeRetries()
+  const begun = clock.now()
+  let attempts = 0
+  const committed = retries.untilStored('commit', async () => {
+    if (++attempts < 2) throw new Error('disk full')
+  })
+  await clock.advance(100)
+  await retries.untilStored('journal', async () => {})
+  assert.equal(retries.failingSince, begun)
+  await clock.advance(100)
+  await committed
+  assert.equal(retries.failingSince, null)
+})
+
+test('a database that rejects a statement works', async () => {
+  const { clock, retries } = makeRetries()
+  let attempts = 0
+  const committed = retries.untilStored('commit', async () => {
+    if (++attempts < 2) throw new StatementRejected('value out of range')
+  })
+  await clock.advance(0)
+  assert.equal(retries.failingSince, null)
+  await clock.advance(200)
+  await committed
 })
 
 test('a final error is thrown at once', async () => {

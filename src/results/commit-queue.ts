@@ -201,17 +201,30 @@ const WORK: Readonly<Record<RecordWork, string>> = {
   park: 'parking a chunk',
 }
 
+/** The store that work is for. */
+const STORES: Readonly<Record<RecordWork, 'blobs' | 'database'>> = {
+  journal: 'blobs',
+  seal: 'blobs',
+  commit: 'database',
+  park: 'database',
+}
+
 interface StoreRetriesOptions extends Pick<Ports, 'clock' | 'log'> {
   observe?: RecordObserver | undefined
 }
 
 export class StoreRetries {
   readonly #options: StoreRetriesOptions
-  /** The time since which the stores fail (Unix ms); null if they work. */
-  failingSince: number | null = null
+  /** The time since which a store fails (Unix ms). */
+  readonly #failing = new Map<'blobs' | 'database', number>()
 
   constructor(options: StoreRetriesOptions) {
     this.#options = options
+  }
+
+  /** The time since which one of the stores fails (Unix ms); null if both work. */
+  get failingSince(): number | null {
+    return this.#failing.size === 0 ? null : Math.min(...this.#failing.values())
   }
 
   /** Repeats `attempt` until it succeeds; throws only errors that `isFinal` accepts. */
@@ -226,11 +239,13 @@ export class StoreRetries {
         const begun = clock.now()
         const value = await attempt()
         observe?.recorded(work, clock.now() - begun)
-        this.failingSince = null
+        this.#failing.delete(STORES[work])
         return value
       } catch (error) {
         if (isFinal(error)) throw error
-        this.failingSince ??= clock.now()
+        // A database that rejects a statement works.
+        if (!(error instanceof StatementRejected) && !this.#failing.has(STORES[work]))
+          this.#failing.set(STORES[work], clock.now())
         log.error({ err: error }, `${WORK[work]} failed; trying again in ${waitMs} ms`)
         await sleep(clock, waitMs)
       }

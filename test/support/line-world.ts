@@ -89,6 +89,7 @@ export function linesIn(
     logged: [] as { level: string; fields: object; text: string }[],
     paused: false,
     maySend: true,
+    failingSince: null as number | null,
     checks: 0,
     /** What the lines have found out, but for what is taken as in a worker. */
     changes: [] as Change[],
@@ -137,6 +138,11 @@ export function linesIn(
       },
     },
     session: { isCertain: true },
+    recorder: {
+      get failingSince() {
+        return world.failingSince
+      },
+    },
   })
   const seen = new Map<Run, number>()
   turn.begin({

@@ -7,6 +7,18 @@ import { type Backend, settle } from '../../backends/backend.ts'
 import { ModelServer } from '../../servers/upstream.ts'
 import { FINISHED, IN_FLIGHT, UNFUNDED } from '../line-state.ts'
 
+test('while answers cannot be stored, no line is sent: what waits for the stores is lost with the lease', async () => {
+  await using world = await lineWorld({ lines: 3, concurrency: 1 })
+  await world.start()
+  world.failingSince = world.clock.now()
+  await world.server.inFlight[0]?.answer()
+  assert.deepEqual([world.server.sent, world.ended], [['l1'], ['l1 ok']])
+  world.failingSince = null
+  world.turn.schedule()
+  await world.settled()
+  assert.deepEqual(world.server.sent, ['l1', 'l2'])
+})
+
 test('lines are sent up to the concurrency of the upstream, and the next one when a line has ended', async () => {
   await using world = await lineWorld({ lines: 3, concurrency: 2 })
   await world.start()

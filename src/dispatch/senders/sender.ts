@@ -32,6 +32,7 @@ interface SenderOptions extends Pick<Ports, 'clock' | 'log'> {
   /** The memory of answers; a turn is scheduled when it has room again. */
   answers: { readonly hasRoom: boolean }
   session: { readonly isCertain: boolean }
+  recorder: { readonly failingSince: number | null }
   observe?: Pick<Observer, 'attempted'> | undefined
 }
 
@@ -94,8 +95,10 @@ export class Sender {
   }
 
   pump(): void {
-    const { answers, session, lanes, clock } = this.#options
-    if (!answers.hasRoom || !session.isCertain) return
+    const { answers, session, recorder, lanes, clock } = this.#options
+    // Answers that cannot be stored are lost with the lease, and paid for again: as few as possible are to wait. The
+    // commit that ends a failure schedules the next turn.
+    if (!answers.hasRoom || !session.isCertain || recorder.failingSince !== null) return
     const now = clock.now()
     for (const lane of lanes.values()) {
       lane.wakeServers()
