@@ -111,9 +111,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'reservations of other chunks do not count towards a cap',
-    file: 'src/ledger/reserve.ts',
-    find: 'reserved: spendingOf(reserved, counter) }',
-    replace: 'reserved: 0 * spendingOf(reserved, counter) }',
+    file: 'src/ledger/counters.ts',
+    find: 'unspent: spendingOf(unspent, counter) }',
+    replace: 'unspent: 0 * spendingOf(unspent, counter) }',
   },
   {
     bug: 'the sweep deletes at first sight',
@@ -501,7 +501,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'what lines at a batch API have reserved is kept when all of them have ended',
     file: 'src/store/remote-batches.ts',
-    find: '  if (!others) await releaseKept(tx, chunk)\n',
+    find: "  if (!(await findsRow(others.select('id')))) await releaseKept(tx, chunk)\n",
     replace: '',
     seed: 7,
   },
