@@ -475,6 +475,32 @@ test('lines without a result are sent again once a batch API has had its time to
   assert.deepEqual([completed, failed], [2, 1])
 })
 
+for (const [what, counted, leastMs, mostMs] of [
+  ['does not count', { completed: 1, failed: 1 }, 30_000, 45_000],
+  ['counts', { completed: 2, failed: 1 }, MINUTE_MS, 2 * MINUTE_MS],
+  ['did not count at first', { completed: 1, failed: 1 }, MINUTE_MS, 2 * MINUTE_MS],
+] as const)
+  test(`a line that a completed batch ${what} and leaves out is sent again after ${leastMs / 1_000} s`, async () => {
+    await using world = await remoteWorld({
+      ...{ chunks: 1, lines: 3 },
+      retry: { outage_patience_ms: MINUTE_MS },
+    })
+    const { api, clock } = world
+    await world.handedOver()
+    const [batch] = api.batches
+    batch!.request_counts = { total: 3, ...counted }
+    const since = clock.now()
+    api.complete(batch!, (content) => (content === 'l1' ? null : content === 'l2' ? REFUSED : ANSWERED))
+    if (what === 'did not count at first') {
+      await clock.advance(10_000)
+      batch!.request_counts.completed = 2
+    }
+    await world.until(() => api.batches.length === 2, 10_000)
+    const tookMs = clock.now() - since
+    assert.ok(tookMs >= leastMs && tookMs < mostMs, `after ${tookMs} ms`)
+    assert.deepEqual(api.batches[1]!.contents, ['l1'])
+  })
+
 for (const [what, id] of [
   ['a lone surrogate', 'batch-\ud800'],
   ['a control character', 'batch-\u0000'],

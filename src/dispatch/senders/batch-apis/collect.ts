@@ -26,6 +26,8 @@ import type { RemoteRows } from './rows.ts'
 /** The wait in ms for an ended batch whose results cannot be read. */
 const UNREADABLE_MS_MIN = 1_000
 const UNREADABLE_MS_MAX = 60_000
+/** The time in ms after which counts of an ended batch that leave lines out are believed: they may come late as well. */
+const COUNTS_MS = 30_000
 /** The longest wait for room at a batch API that names no time. */
 const FULL_MS_MAX = 15 * 60_000
 
@@ -117,8 +119,7 @@ export class Collector {
       const read = await readRemoteResults(upstream.api, row, endpoint, ids, onAnswer, signal)
       missed = read.missed
       const missing = byId.size - missed.size
-      const isLate = missing > 0 && row.line_count - missing < resultsOf(row)
-      if (isLate && !this.#mayGoWithout(run, row)) throw LATE
+      if (missing > 0 && !this.#mayGoWithout(run, row, row.line_count - missing)) throw LATE
       this.#report(row, read.faults, missing)
       if (row.status === 'failed' && row.remote_id !== null && byId.size === positions.length)
         failure = await upstream.api.read(row.remote_id, signal)
@@ -237,10 +238,15 @@ export class Collector {
     await rows.stored(() => store.write((tx) => changeRemoteBatch(tx, row.id, 'ended', change)))
   }
 
-  /** Whether the wait for results that an ended batch counts has been long enough. */
-  #mayGoWithout(run: Run, row: RemoteBatchRow): boolean {
+  /** Whether no further results of an ended batch are waited for, after the `found` ones. */
+  #mayGoWithout(run: Run, row: RemoteBatchRow, found: number): boolean {
     const { clock, rows } = this.#options
-    return rows.mayGiveUp(row, run.batch, row.failing_since ?? clock.now(), true)
+    const now = clock.now()
+    const since = row.failing_since ?? now
+    const counted = countedResults(row)
+    // Without counts, a batch that completed has a result of each line.
+    const isComplete = row.status !== 'completed' || (counted > 0 && now - since >= COUNTS_MS)
+    return (isComplete && counted <= found) || rows.mayGiveUp(row, run.batch, since, true)
   }
 
   /** Stores that the results of an ended batch cannot be read now; returns when to try again (Unix ms). */
@@ -304,9 +310,8 @@ export function throttledAgain(
 /** A batch API may name the files of an ended batch, or complete them, some time after its end. */
 const LATE = new BatchApiError(unfinished('its files do not have all of its results yet'), false)
 
-/** The number of results that an ended batch has: one for each line if it completed, else as many as it counts. */
-function resultsOf({ status, line_count, remote_report }: RemoteBatchRow): number {
-  if (status === 'completed') return line_count
+/** The number of results that an ended batch counts; 0 where it shows no counts. */
+function countedResults({ status, line_count, remote_report }: RemoteBatchRow): number {
   const { request_counts: { completed = 0, failed = 0 } = {} } = JSON.parse(remote_report ?? '{}')
   // The failed lines of a batch that was rejected as a whole have no results.
   return Math.min(line_count, completed + (status === 'failed' || status === 'throttled' ? 0 : failed))
