@@ -111,6 +111,32 @@ test('a slow server with four slots never gets more than twice the initial limit
   assert.ok(most <= 64, `${most} were in flight`)
 })
 
+test('a server that throttles one line in twelve by chance gets as many lines as it answers', () => {
+  const limits = [new ConcurrencyLimit({ max: MAX })]
+  let inFlight = 0
+  const watch = (now: number): void => {
+    if (now >= 30_000) inFlight += limits[0]!.inFlight / 1_000
+  }
+  serveSlots({ limits, slots: () => 1_000, latency_ms: even(), strays: 1 / 12, watch }, 40_000)
+  assert.ok(inFlight > 100, `${inFlight} on the mean`)
+})
+
+test('a server that throttles by chance as well is left full, and hardly asked for more', () => {
+  const limits = [new ConcurrencyLimit({ max: MAX })]
+  const served = serveSlots({ limits, slots: () => 64, latency_ms: even(), strays: 1 / 12 }, 60_000)
+  const share = sum(served.throttled) / sum(served.answered)
+  assert.ok(share < 0.15, `${(100 * share).toFixed(1)} % were throttled`)
+  assert.ok(served.lostMs / (64 * 60_000) < 0.3, `${served.lostMs} slot-ms were lost`)
+})
+
+test('a throttle that comes with the answers to all other lines lowers the limit by one line', () => {
+  const limit = new ConcurrencyLimit({ max: 32 })
+  const sent = Array.from({ length: 32 }, () => acquire(limit, 0))
+  for (const one of sent.slice(1)) limit.onAnswered(one, 10)
+  limit.onThrottled(sent[0]!)
+  assert.equal(limit.limit, 31)
+})
+
 test('the limit never exceeds its bound, and never falls below one', () => {
   const roomy = new ConcurrencyLimit({ max: 10 })
   serveSlots({ limits: [roomy], slots: () => 1_000, latency_ms: () => 5 }, 2_000)

@@ -1,7 +1,8 @@
 // The adaptive concurrency limit of an upstream. At first every answer raises the limit, so it reaches the capacity
 // within a few answers' time. A throttle (429, 503) shows the capacity exactly: it is the number of lines still in
 // flight. From then on one more line is tried every half round; if these trials succeed, the limit rises again as at
-// first, so that returning capacity is used at once. A failure (5xx, timeout) lowers the limit by a factor; after an
+// first, so that returning capacity is used at once. Throttles that go on though the limit falls, among many answers, say
+// nothing about the capacity, and the limit rises again. A failure (5xx, timeout) lowers the limit by a factor; after an
 // outage the limit recovers at once: what it was lowered to without an answer in between proves nothing. Where the server
 // says that it works on all that it has, the limit doubles without waiting for answers. If more lines in flight only make
 // answers slower (`Plateau`), the limit is set back and does not grow for a while.
@@ -21,6 +22,12 @@ const SLOW_MS = 2_000
 /** The factor by which the limit rises where a server reports room for more lines. */
 const ROOM_FACTOR = 2
 const FAILURE_FACTOR = 0.7
+/**
+ * Throttles that have lowered the limit by this factor, line by line and with so many answers for each of them, do not show the
+ * capacity: a full server stops throttling once it has fewer lines. One of its replicas is full, or a gateway sheds requests.
+ */
+const STRAY_FACTOR = 0.8
+const STRAY_ANSWERS_MIN = 4
 /** The trials that must succeed in a row before the limit rises freely; failures cost lines their attempts. */
 const TRIALS_AFTER_THROTTLE = 2
 const TRIALS_AFTER_FAILURE = 16
@@ -66,6 +73,10 @@ export class ConcurrencyLimit {
   #answeredFull = false
   /** Failures of calls that were sent before this moment lower the limit no further. */
   #failureCountedAt = Number.NEGATIVE_INFINITY
+  /** Answers since the last line was sent: their slots are free, and were not when the server throttled. */
+  #freed = 0
+  /** The limit before throttles began to lower it, and the throttles and answers since then. */
+  readonly #descent = { from: 0, throttles: 0, answers: 0 }
 
   constructor(options: ConcurrencyOptions) {
     this.#max = Math.max(1, options.max)
@@ -92,9 +103,15 @@ export class ConcurrencyLimit {
     return this.#inFlight
   }
 
+  /** The number of lines that the server had at its last answer, of which some may be answered. */
+  get atServer(): number {
+    return this.#inFlight + this.#freed
+  }
+
   /** Acquires a slot for a call, which ends in exactly one of the methods below. */
   acquire(sent: Sent): void {
     this.#inFlight++
+    this.#freed = 0
     if (this.#inFlight >= this.#limit) this.#wasFull = true
     sent.inFlight = this.#inFlight
     sent.cohort = this.#plateau.onSent()
@@ -105,6 +122,8 @@ export class ConcurrencyLimit {
     if (now !== this.#answeredAt) this.#answeredFull = this.#inFlight >= this.#limit
     this.#answeredAt = now
     this.#inFlight--
+    this.#freed++
+    this.#descent.answers++
     this.#missing = false
     const latencyMs = now - sent.sentAt
     if (this.#answeredFull && now >= this.#growAt) this.#rise(latencyMs > SLOW_MS ? SLOW_RISE : RISE)
@@ -112,14 +131,30 @@ export class ConcurrencyLimit {
     else if (--this.#roundLeft <= 0) this.#endRound(now)
   }
 
-  /** Notes a throttle: the upstream has no capacity beyond the lines still in flight. */
+  /** Notes a throttle: the upstream has no capacity beyond the lines that it has, unless throttles say nothing about it. */
   onThrottled(sent: Sent): void {
     this.#inFlight--
     this.#plateau.onEnded(sent.cohort!)
     this.#riseTo = 0
-    const lower = Math.min(this.#limit, this.#inFlight)
-    this.#lowerTo(lower, TRIALS_AFTER_THROTTLE, this.#provenAfterMiss(lower))
+    const lower = Math.min(this.#limit, this.atServer)
+    // One line less changes nothing about what the plateau measures.
+    if (lower >= this.#limit - 1) this.#descend(lower)
+    else this.#lowerTo(lower, TRIALS_AFTER_THROTTLE, this.#provenAfterMiss(lower))
     this.#missing = true
+  }
+
+  #descend(lower: number): void {
+    const descent = this.#descent
+    if (this.#limit > descent.from) this.#startDescent()
+    descent.throttles++
+    this.#setLimit(lower, TRIALS_AFTER_THROTTLE)
+    if (this.#limit > STRAY_FACTOR * descent.from) return
+    if (descent.answers >= STRAY_ANSWERS_MIN * descent.throttles) this.#riseFrom(descent.from)
+    this.#startDescent()
+  }
+
+  #startDescent(): void {
+    Object.assign(this.#descent, { from: this.#limit, throttles: 0, answers: 0 })
   }
 
   onFailed(sent: Sent, now: number): void {
@@ -161,11 +196,13 @@ export class ConcurrencyLimit {
   /** Restores a limit that was lowered for another reason than missing capacity. */
   restore(limit: number): void {
     if (limit <= this.#limit) return
-    this.#limit = Math.min(this.#max, limit)
-    this.#riseTo = Number.POSITIVE_INFINITY
-    this.#trialsLeft = 0
+    this.#riseFrom(limit)
     this.#plateau.reset(this.#limit)
-    this.#startRound()
+  }
+
+  #riseFrom(limit: number): void {
+    this.#riseTo = Number.POSITIVE_INFINITY
+    this.#setLimit(Math.min(this.#max, limit), 0)
   }
 
   #rise({ lines, factorMax }: typeof RISE): void {
@@ -182,9 +219,14 @@ export class ConcurrencyLimit {
   }
 
   #lowerTo(to: number, trials: number, proven = to): void {
+    this.#plateau.reset(Math.max(1, proven))
+    this.#setLimit(to, trials)
+    this.#startDescent()
+  }
+
+  #setLimit(to: number, trials: number): void {
     this.#limit = Math.max(1, to)
     this.#trialsLeft = trials
-    this.#plateau.reset(Math.max(1, proven))
     this.#startRound()
   }
 

@@ -59,21 +59,29 @@ class FullServer {
   }
 
   #fill(): number {
-    while (this.#server.accepts(this.#now)) {
-      const call = {
-        sentAt: this.#now,
-        inFlight: 0,
-        cohort: null,
-        batch_id: 'b',
-        line: null,
-        missedBefore: false,
-      }
-      this.#calls.push(call as unknown as Call)
-      this.#server.begin(this.#calls.at(-1)!)
-    }
+    while (this.#server.accepts(this.#now)) this.#calls.push(sendTo(this.#server, this.#now))
     return this.#calls.length
   }
 }
+
+function sendTo(server: ModelServer, sentAt: number): Call {
+  const sent = { sentAt, inFlight: 0, cohort: null, probing: null }
+  const call: Call = { ...sent, batch_id: 'b', line: {}, missedBefore: false }
+  server.begin(call)
+  return call
+}
+
+test('only a server that throttles its only line is left alone, not one that answers others meanwhile', () => {
+  const throttled = { kind: 'throttled', status: 429, reason: '429' } as const
+  const refused = { kind: 'refused', status: 400, code: 'upstream_rejected', message: 'no' } as const
+  const server = new ModelServer({ backend, modelAlias: null, concurrency_max: 8 })
+  const [first, second] = [sendTo(server, 0), sendTo(server, 0)]
+  server.end(first, refused, 10)
+  server.end(second, throttled, 10)
+  assert.ok(server.circuit.closed)
+  server.end(sendTo(server, 20), throttled, 30)
+  assert.equal(server.circuit.openKind, 'throttled')
+})
 
 /** The metrics of a server that runs all it has, and makes so many tokens a second of each. */
 const busy =

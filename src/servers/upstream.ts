@@ -225,7 +225,7 @@ export abstract class Upstream {
   #judge(call: Call, result: MissedResult, now: number): Blame {
     const { limit, circuit } = this
     if (circuit.missStreak === null) this.#limitBefore = limit.limit
-    const isLast = limit.inFlight === 1
+    const isLast = limit.atServer === 1
     const miss = missOf(result, isLast)
     // As known before this miss, which is no evidence itself. Where a proxy answers for a server, so is no earlier one.
     // A server that refuses this service is to blame, unless it has answered others since this line missed.

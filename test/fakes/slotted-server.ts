@@ -11,6 +11,8 @@ export interface SlottedServer {
   latency_ms: () => number
   /** A request without a slot waits instead of being throttled. */
   queues?: boolean
+  /** The share of requests that are throttled though there are slots. */
+  strays?: number
   /** What becomes of a request that arrives now, if it is not served; it ends after a millisecond. */
   outage?: (now: number) => 'failed' | 'throttled' | null
   /** From when to when (ms) nothing is answered: what would be is, at the end. */
@@ -47,8 +49,9 @@ export function seeded(seed: number): () => number {
 
 /** Runs it for so many ms. */
 export function serveSlots(server: SlottedServer, until: number): Served {
-  const { limits, slots, latency_ms, queues = false, outage, stall = [0, 0], watch } = server
+  const { limits, slots, latency_ms, queues = false, strays = 0, outage, stall = [0, 0], watch } = server
   const agenda = new Agenda()
+  const random = seeded(5)
   const pausedUntil = limits.map((_, i) => server.starts?.[i] ?? 0)
   const served: Served = { answered: limits.map(() => 0), throttled: limits.map(() => 0), lostMs: 0 }
   const queue: (() => void)[] = []
@@ -70,7 +73,7 @@ export function serveSlots(server: SlottedServer, until: number): Served {
     }
   }
   const arrive = (worker: number, sent: Sent): void => {
-    const fault = outage?.(now) ?? null
+    const fault = outage?.(now) ?? (strays > 0 && random() < strays ? 'throttled' : null)
     if (fault !== null) agenda.add(now + TRANSPORT_MS, () => refuse(worker, sent, fault))
     else if (busy < slots(now)) work(worker, sent)
     else if (queues) queue.push(() => work(worker, sent))
