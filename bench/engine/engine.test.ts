@@ -2,10 +2,8 @@ import assert from 'node:assert/strict'
 import test from 'node:test'
 import OpenAI from 'openai'
 import { request } from 'undici'
-import { simServer } from '../../src/backends/sim/sim-server.ts'
-import { systemClock } from '../../src/domain/clock.ts'
 import { Engine, type EngineOptions, engineSettings } from './engine.ts'
-import { ServedEngine } from './served-engine.ts'
+import { engineServer } from './served-engine.ts'
 
 const PLAIN: EngineOptions = { step_ms: 10, seq_ms: 1, prefill_token_ms: 0.1, block_tokens: 16 }
 
@@ -127,14 +125,6 @@ test('options that make no sense are named', () => {
   assert.throws(() => engineSettings({ max_num_batched_tokens: 8 }), /at least max_num_seqs/)
 })
 
-async function serve(options: EngineOptions) {
-  const server = await simServer({
-    port: 0,
-    engine: new ServedEngine(engineSettings(options), { ...systemClock, now: systemClock.steady }),
-  })
-  return Object.assign(server, { [Symbol.asyncDispose]: () => server.close() })
-}
-
 async function post(base_url: string, body: string): Promise<{ status: number; text: string }> {
   const answer = await request(`${base_url}/chat/completions`, { method: 'POST', body })
   return { status: answer.statusCode, text: await answer.body.text() }
@@ -142,7 +132,7 @@ async function post(base_url: string, body: string): Promise<{ status: number; t
 
 test('behind the simulated engine, answers stream token by token, and its metrics are those of vLLM', async () => {
   const engine = { step_ms: 1, seq_ms: 0, prefill_token_ms: 0 }
-  await using server = await serve(engine)
+  await using server = await engineServer(engine)
   const { base_url } = server
   const client = new OpenAI({ baseURL: base_url, apiKey: 'any', maxRetries: 0 })
   const asked = { model: 'm', messages: [{ role: 'user' as const, content: 'hi' }], max_tokens: 9 }
@@ -176,7 +166,7 @@ test('behind the simulated engine, answers stream token by token, and its metric
 
 test('the simulated engine refuses what its queue has no place for', async () => {
   const engine = { max_num_seqs: 1, queue_max: 1, step_ms: 20 }
-  await using server = await serve(engine)
+  await using server = await engineServer(engine)
   const { base_url } = server
   const texts = ['a', 'b', 'c', 'd'].map((content) =>
     JSON.stringify({ model: 'm', messages: [{ role: 'user', content }], max_tokens: 3 }),

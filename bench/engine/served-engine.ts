@@ -1,15 +1,74 @@
 // The simulated engine behind HTTP: it signals when the simulator's answer, or each of its tokens, is ready.
 import { hash } from 'node:crypto'
-import type { AnswerTiming } from '../../src/backends/sim/sim-server.ts'
-import { errorText } from '../../src/backends/sim/simulator.ts'
-import { Alarm, type Clock } from '../../src/domain/clock.ts'
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { json } from 'node:stream/consumers'
+import { errorText, Simulator } from '../../src/backends/sim/simulator.ts'
+import { Alarm, type Clock, systemClock } from '../../src/domain/clock.ts'
 import { isRecord } from '../../src/domain/json-record.ts'
-import { Engine, type EngineSettings, type EngineStats } from './engine.ts'
+import type { SimOptions } from '../../src/domain/simulated-server.ts'
+import {
+  Engine,
+  type EngineOptions,
+  type EngineSettings,
+  type EngineStats,
+  engineSettings,
+} from './engine.ts'
 
 /** Bytes of English text per token, about. */
 const TOKEN_BYTES = 4
 
-export class ServedEngine implements AnswerTiming {
+const MODEL = 'sim-1'
+const ENDPOINTS = ['/v1/chat/completions', '/v1/completions'] as const
+
+export interface EngineServer extends AsyncDisposable {
+  /** The base URL for clients: `http://127.0.0.1:port/v1`. */
+  base_url: string
+}
+
+/** Starts an engine as a server, with the simulator's answers. */
+export async function engineServer(
+  options: EngineOptions,
+  { port = 0, ...sim }: SimOptions & { port?: number } = {},
+): Promise<EngineServer> {
+  const simulator = new Simulator(sim)
+  const engine = new ServedEngine(engineSettings(options), { ...systemClock, now: systemClock.steady })
+  const server = createServer({ keepAliveTimeout: 65_000, requestTimeout: 0 }, async (request, response) => {
+    const reply = (status: number, text: string): void => {
+      response.writeHead(status, { 'content-type': 'application/json' }).end(text)
+    }
+    const endpoint = ENDPOINTS.find((path) => path === request.url)
+    if (request.method !== 'POST' || endpoint === undefined) {
+      request.resume()
+      if (request.url?.startsWith('/metrics')) reply(200, engine.metrics(MODEL))
+      else reply(200, JSON.stringify({ object: 'list', data: [{ id: MODEL, object: 'model' }] }))
+      return
+    }
+    const asked = (await json(request)) as Record<string, unknown>
+    // The simulator makes whole answers, which are sent token by token here.
+    const body = { ...asked, stream: undefined, stream_options: undefined }
+    const { fate } = simulator.arrive(Buffer.from(JSON.stringify(body)), endpoint)
+    const release = (): void => simulator.release()
+    if (fate.kind === 'answer' && fate.status === 200)
+      return engine.serve(asked, fate.text, response, reply, release)
+    release()
+    if (fate.kind === 'answer') reply(fate.status, fate.text)
+    else response.destroy()
+  })
+  server.listen(port, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    base_url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+    async [Symbol.asyncDispose]() {
+      engine.close()
+      server.closeAllConnections()
+      await new Promise((closed) => server.close(closed))
+    },
+  }
+}
+
+class ServedEngine {
   readonly #engine: Engine
   readonly #clock: Clock
   readonly #alarm: Alarm
@@ -29,11 +88,17 @@ export class ServedEngine implements AnswerTiming {
   }
 
   /** `done` is called once, when nothing more is worked on for this request. */
-  serve(...[body, answer, response, reply, done]: Parameters<AnswerTiming['serve']>): void {
-    const request: Record<string, unknown> = JSON.parse(Buffer.from(body).toString())
+  serve(
+    request: Record<string, unknown>,
+    answer: string,
+    response: ServerResponse,
+    reply: (status: number, text: string) => void,
+    done: () => void,
+  ): void {
     const priority = typeof request.priority === 'number' ? request.priority : 0
-    const output_tokens = Math.max(1, answer.completion_tokens)
-    const rejection = this.#rejection(priority, answer.prompt_tokens + output_tokens)
+    const { prompt_tokens, completion_tokens } = JSON.parse(answer).usage
+    const output_tokens = Math.max(1, completion_tokens)
+    const rejection = this.#rejection(priority, prompt_tokens + output_tokens)
     if (rejection !== null) {
       done()
       reply(rejection.status, errorText(rejection.message, rejection.type, null, rejection.status))
@@ -42,14 +107,14 @@ export class ServedEngine implements AnswerTiming {
     const isStream = request.stream === true
     const options = request.stream_options
     const events = isStream
-      ? streamedAnswer(answer.text, isRecord(options) && options.include_usage === true)
+      ? streamedAnswer(answer, isRecord(options) && options.include_usage === true)
       : null
     const sequence = this.#engine.submit(
       {
-        prompt_tokens: answer.prompt_tokens,
+        prompt_tokens,
         output_tokens,
         priority,
-        keys: blockKeys(request, answer.prompt_tokens, this.#engine.settings.block_tokens),
+        keys: blockKeys(request, prompt_tokens, this.#engine.settings.block_tokens),
         onToken: (tokens) => {
           if (events === null) return
           if (!response.headersSent)
@@ -57,7 +122,7 @@ export class ServedEngine implements AnswerTiming {
           response.write(events.piece(tokens))
         },
         onDone: () => {
-          if (events === null) reply(200, answer.text)
+          if (events === null) reply(200, answer)
           else response.end(events.end())
         },
       },

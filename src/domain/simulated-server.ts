@@ -35,8 +35,6 @@ export interface SimOptions {
   models?: readonly string[] | null
   /** Tokens of an answer without a limit. Default 16 to 96. */
   output_tokens?: number | { min: number; max: number }
-  /** Whether `stream: true` is answered with events, which the caller makes. Default false. */
-  streams?: boolean
 }
 
 interface Range {
@@ -54,7 +52,6 @@ export interface SimSettings {
   context_window: number
   models: readonly string[] | null
   output_tokens: Range
-  streams: boolean
 }
 
 /** Fills in the defaults. Throws a RangeError that names an invalid option. */
@@ -76,7 +73,6 @@ export function simSettings(options: SimOptions): SimSettings {
     context_window: limit('context_window', options.context_window),
     models: options.models ?? null,
     output_tokens: range('output_tokens', options.output_tokens ?? { min: 16, max: 96 }, 1),
-    streams: options.streams ?? false,
   }
 }
 

@@ -5,10 +5,8 @@ import assert from 'node:assert/strict'
 import { createServer } from 'node:http'
 import { buffer } from 'node:stream/consumers'
 import { type TestContext, test } from 'node:test'
-import { type EngineOptions, engineSettings } from '../../bench/engine/engine.ts'
-import { ServedEngine } from '../../bench/engine/served-engine.ts'
-import { simServer } from '../../src/backends/sim/sim-server.ts'
-import { systemClock } from '../../src/domain/clock.ts'
+import type { EngineOptions } from '../../bench/engine/engine.ts'
+import { engineServer } from '../../bench/engine/served-engine.ts'
 import type { UsageHours } from '../../src/wire/usage.ts'
 import { line, TestService } from '../service.ts'
 import { listen } from '../support/listen.ts'
@@ -23,8 +21,7 @@ interface Reading {
 
 /** A server with `seats`, seen by the service through a proxy. */
 async function server(t: TestContext, engine: EngineOptions) {
-  const timing = new ServedEngine(engineSettings(engine), { ...systemClock, now: systemClock.steady })
-  const sim = await simServer({ port: 0, engine: timing, output_tokens: { min: 20, max: 20 } })
+  const sim = await engineServer(engine, { output_tokens: { min: 20, max: 20 } })
   const readings: Reading[] = []
   const bodies: Buffer[] = []
   let listeners: (() => void)[] = []
@@ -65,7 +62,7 @@ async function server(t: TestContext, engine: EngineOptions) {
   const { url, close } = await listen(proxy)
   t.after(async () => {
     await close()
-    await sim.close()
+    await sim[Symbol.asyncDispose]()
   })
   return {
     base_url: `${url}/v1`,

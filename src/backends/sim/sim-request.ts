@@ -113,7 +113,7 @@ function readMessages({ messages, tools }: Record<string, unknown>): {
 /** Parses the fields that every request has. Throws a SimulatedError. */
 export function readSimBody(
   body: Uint8Array,
-  { models, streams }: Pick<SimSettings, 'models' | 'streams'>,
+  { models }: Pick<SimSettings, 'models'>,
 ): { request: Record<string, unknown>; model: string } {
   const request = parse(body)
   const { model } = request
@@ -121,7 +121,7 @@ export function readSimBody(
   if (models !== null && !models.includes(model)) {
     throw new SimulatedError(404, 'NotFoundError', `The model \`${model}\` does not exist.`, 'model', 404)
   }
-  if (request.stream === true && !streams) throw invalid('the simulator does not stream', 'stream')
+  if (request.stream === true) throw invalid('the simulator does not stream', 'stream')
   return { request, model }
 }
 

@@ -3,7 +3,7 @@
 import { once } from 'node:events'
 import { createWriteStream, type WriteStream } from 'node:fs'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
-import { type Clock, systemClock } from '../../domain/clock.ts'
+import { systemClock } from '../../domain/clock.ts'
 import { ENDPOINT_PATHS } from '../../domain/endpoint.ts'
 import { http } from '../../domain/http-module.ts'
 import type { SimOptions } from '../../domain/simulated-server.ts'
@@ -16,23 +16,6 @@ export interface SimServerOptions extends SimOptions {
   host?: string
   /** The file to which every call is appended on arrival: see CallLog. */
   log_file?: string | null
-  /** Decides when answers are sent, in place of `latency_ms`; for benchmarks. */
-  engine?: AnswerTiming
-  clock?: Clock
-}
-
-/** Sends complete answers with the timing of an engine that works on all of them at once. */
-export interface AnswerTiming {
-  /** Serves an answer; calls `done` once, when the engine no longer works on the request. */
-  serve(
-    body: Uint8Array,
-    answer: { text: string; prompt_tokens: number; completion_tokens: number },
-    response: ServerResponse,
-    reply: (status: number, text: string) => void,
-    done: () => void,
-  ): void
-  metrics(model: string): string
-  close(): void
 }
 
 interface SimServer {
@@ -49,8 +32,8 @@ const MODEL_WHEN_ANY = 'sim-1'
 
 /** Starts a simulator. Resolves when it listens; rejects for a port that is taken, or invalid options. */
 export async function simServer(options: SimServerOptions): Promise<SimServer> {
-  const { host = '127.0.0.1', clock = systemClock, engine = null } = options
-  const simulator = new Simulator({ ...options, streams: engine !== null })
+  const { host = '127.0.0.1' } = options
+  const simulator = new Simulator(options)
   const log = options.log_file ? new CallLog(options.log_file) : null
 
   const server = http.createServer({ keepAliveTimeout: 65_000, requestTimeout: 0 }, (request, response) => {
@@ -59,21 +42,13 @@ export async function simServer(options: SimServerOptions): Promise<SimServer> {
     if (request.method === 'POST' && endpoint !== undefined) {
       readBody(request, response, (body) => {
         const { fate, sha256, label } = simulator.arrive(body, endpoint)
-        log?.add(clock.now(), sha256, label, body)
-        const release = (): void => simulator.release()
-        if (engine === null || fate.kind !== 'answer' || fate.tokens === undefined)
-          respond(fate, response, clock, release)
-        else {
-          const send = (status: number, text: string): void => reply(response, status, text)
-          engine.serve(body, { text: fate.text, ...fate.tokens }, response, send, release)
-        }
+        log?.add(systemClock.now(), sha256, label, body)
+        respond(fate, response, () => simulator.release())
       })
       return
     }
     request.resume()
-    if (engine !== null && request.method === 'GET' && request.url?.split('?', 1)[0] === '/metrics')
-      reply(response, 200, engine.metrics(modelsOf(simulator)[0]!), null, 'text/plain; version=0.0.4')
-    else answerOther(request, response, simulator)
+    answerOther(request, response, simulator)
   })
 
   server.listen(options.port, host)
@@ -90,7 +65,6 @@ export async function simServer(options: SimServerOptions): Promise<SimServer> {
         server.closeAllConnections()
         await closed
       }
-      engine?.close()
       await log?.close()
     },
   }
@@ -122,7 +96,7 @@ function readBody(
 }
 
 /** Sends the decided response; calls `done` once, when its slot is free. */
-function respond(fate: SimResponse, response: ServerResponse, clock: Clock, done: () => void): void {
+function respond(fate: SimResponse, response: ServerResponse, done: () => void): void {
   if (fate.kind !== 'hang' && fate.after_ms === 0) {
     done()
     finish(fate, response)
@@ -133,7 +107,8 @@ function respond(fate: SimResponse, response: ServerResponse, clock: Clock, done
     cancel()
     done()
   })
-  const cancel = fate.kind === 'hang' ? () => {} : clock.after(fate.after_ms, () => finish(fate, response))
+  const cancel =
+    fate.kind === 'hang' ? () => {} : systemClock.after(fate.after_ms, () => finish(fate, response))
 }
 
 function finish(fate: Exclude<SimResponse, { kind: 'hang' }>, response: ServerResponse): void {
@@ -149,10 +124,9 @@ function reply(
   status: number,
   text: string,
   retry_after_ms: number | null = null,
-  type = 'application/json',
 ): void {
   const bytes = Buffer.byteLength(text)
-  const headers = ['content-type', type, 'content-length', String(bytes)]
+  const headers = ['content-type', 'application/json', 'content-length', String(bytes)]
   if (retry_after_ms !== null) {
     headers.push(
       'retry-after',
@@ -170,13 +144,9 @@ function answerOther(request: IncomingMessage, response: ServerResponse, simulat
   const path = request.method === 'GET' ? request.url?.split('?', 1)[0] : undefined
   if (path === '/health' || path === '/healthz') reply(response, 200, '{"status":"ok","simulated":true}')
   else if (path === '/stats') reply(response, 200, JSON.stringify(simulator.stats))
-  else if (path === '/v1/models') {
-    reply(response, 200, modelList(modelsOf(simulator)))
-  } else reply(response, 404, errorText('there is no such endpoint', 'not_found_error', null, 404))
-}
-
-function modelsOf({ settings }: Simulator): readonly string[] {
-  return settings.models ?? [MODEL_WHEN_ANY]
+  else if (path === '/v1/models')
+    reply(response, 200, modelList(simulator.settings.models ?? [MODEL_WHEN_ANY]))
+  else reply(response, 404, errorText('there is no such endpoint', 'not_found_error', null, 404))
 }
 
 function modelList(models: readonly string[]): string {

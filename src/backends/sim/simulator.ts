@@ -6,7 +6,6 @@ import type { SimOptions, SimulatedFault } from '../../domain/simulated-server.t
 import { type SimSettings, simSettings } from '../../domain/simulated-server.ts'
 import { randomOf, randomOfHash, type SeededRandom } from './seeded-random.ts'
 import { SimulatedError } from './sim-request.ts'
-import type { SimulatedAnswer } from './simulated-answer.ts'
 import { ANSWERS } from './simulated-endpoints.ts'
 
 /** The response to a request, `after_ms` from its arrival. It uses a slot until `release` is called. */
@@ -17,8 +16,6 @@ export type SimResponse =
       status: number
       text: string
       retry_after_ms: number | null
-      /** The tokens of an answer from a simulated model. */
-      tokens?: { prompt_tokens: number; completion_tokens: number }
     }
   /** A response in which the connection breaks. */
   | { kind: 'reset'; after_ms: number }
@@ -48,12 +45,8 @@ interface Arrival {
   label: string
 }
 
-/** The endpoints whose answers can be streamed as events. */
-const STREAMED: ReadonlySet<EndpointPath> = new Set(['/v1/chat/completions', '/v1/completions'])
-
 export class Simulator {
   readonly settings: SimSettings
-  readonly #unstreamed: SimSettings
   readonly #plan: FaultPlan
   readonly #stats: SimStats = {
     requests: 0,
@@ -70,7 +63,6 @@ export class Simulator {
   /** Creates a simulator. Throws a RangeError for invalid options. */
   constructor(options: SimOptions) {
     this.settings = simSettings(options)
-    this.#unstreamed = { ...this.settings, streams: false }
     this.#plan = new FaultPlan(this.settings)
   }
 
@@ -128,8 +120,8 @@ export class Simulator {
         return { fate: answer(after_ms, 200, garbage(random)), label: fault }
     }
     try {
-      const { text, ...tokens } = this.#answer(body, endpoint, random, fault)
-      return { fate: { ...answer(after_ms, 200, text), tokens }, label: fault ?? 'answer' }
+      const text = this.#answer(body, endpoint, random, fault)
+      return { fate: answer(after_ms, 200, text), label: fault ?? 'answer' }
     } catch (error) {
       if (!(error instanceof SimulatedError)) {
         // A defect in one request must not end the whole load test.
@@ -147,17 +139,16 @@ export class Simulator {
     endpoint: EndpointPath,
     random: SeededRandom,
     fault: SimulatedFault | null,
-  ): SimulatedAnswer {
-    const settings = STREAMED.has(endpoint) ? this.settings : this.#unstreamed
+  ): string {
     if (!isBuiltIn(endpoint))
       throw new SimulatedError(404, 'not_found_error', `the simulator has no ${endpoint}`, null, 404)
     const with_usage = fault !== 'missing_usage'
-    const call = { body, settings, random, with_usage, off_schema: fault === 'off_schema' }
+    const call = { body, settings: this.settings, random, with_usage, off_schema: fault === 'off_schema' }
     const made = ANSWERS[endpoint](call)
     this.#stats.answered += 1
     this.#stats.prompt_tokens += made.prompt_tokens
     this.#stats.completion_tokens += made.completion_tokens
-    return made
+    return made.text
   }
 
   #throttle(status: number, what: string, after_ms: number): SimResponse {
