@@ -43,10 +43,8 @@ export const DURATION_UNITS = Object.keys(UNIT_MS).join('|')
 
 /** The duration in ms; null when `text` is no duration or exceeds the largest exact number. */
 export function durationMs(text: string): number | null {
-  const match = /^(\d+)([a-z]+)$/.exec(text)
-  if (match === null) return null
-  const [, digits, unit] = match
-  if (digits === undefined || unit === undefined || !isUnit(unit)) return null
+  const [, digits, unit = ''] = /^(\d+)([a-z]+)$/.exec(text) ?? []
+  if (!isUnit(unit)) return null
   const ms = Number(digits) * UNIT_MS[unit]
   return Number.isSafeInteger(ms) ? ms : null
 }

@@ -6,7 +6,7 @@ import { isUtf8 } from 'node:buffer'
 import { createHash } from 'node:crypto'
 import type { BatchEndpoint } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
-import { inBlocks, LF } from '../jsonl/byte-lines.ts'
+import { inBlocks, LF, LINE_BREAK } from '../jsonl/byte-lines.ts'
 import { DEPTH_MAX, JsonScanner, Names } from '../jsonl/json-scan.ts'
 
 export const INLINE_LINES_MAX = 10_000
@@ -20,7 +20,6 @@ const BODY = new Names('body')
 const INPUT = new Names('input')
 const FILLED_IN = new Names('custom_id', 'method', 'url')
 const SPACE = 0x20
-const LINE_END = Buffer.of(LF)
 
 interface Request {
   start: number
@@ -150,8 +149,8 @@ function* linesOf(bytes: Buffer, requests: readonly Request[], endpoint: BatchEn
     const given = { custom_id: `request-${i + 1}`, method: 'POST', url: endpoint }
     const missing = Object.entries(given).filter(([name]) => has?.has(name) === false)
     const members = JSON.stringify(Object.fromEntries(missing)).slice(0, -1)
-    if (missing.length === 0) yield [request, LINE_END]
-    else yield [Buffer.from(isEmpty ? members : `${members},`), request.subarray(1), LINE_END]
+    if (missing.length === 0) yield [request, LINE_BREAK]
+    else yield [Buffer.from(isEmpty ? members : `${members},`), request.subarray(1), LINE_BREAK]
   }
 }
 

@@ -1,5 +1,6 @@
 // Makes the request that asks for an answer again: the bytes that were sent with another seed, or with the answer and
 // its defect as further messages.
+import { isRecord } from '../domain/json-record.ts'
 import { membersOf } from './json-members.ts'
 import { Names } from './json-scan.ts'
 
@@ -18,12 +19,9 @@ export function schemaAsked(body: Buffer): object | null {
   const { response_format: span } = membersOf(body, NAMES)
   if (span === undefined) return null
   const format: unknown = JSON.parse(body.toString('utf8', span.start, span.end))
-  const schema = memberOf(memberOf(format, 'json_schema'), 'schema')
-  return memberOf(format, 'type') === 'json_schema' && typeof schema === 'object' ? schema : null
-}
-
-function memberOf(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined
+  if (!isRecord(format) || format.type !== 'json_schema' || !isRecord(format.json_schema)) return null
+  const { schema } = format.json_schema
+  return typeof schema === 'object' ? schema : null
 }
 
 /** The body with a seed that no earlier attempt had. `asked`: the number of reasks, this one included. */
