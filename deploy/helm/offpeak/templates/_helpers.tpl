@@ -24,6 +24,11 @@ metadata:
   labels: {{- include "offpeak.labels" . | nindent 4 }}
   annotations:
     checksum/config: {{ include "offpeak.config" .root | sha256sum }}
+    {{- if .probe }}
+    prometheus.io/scrape: "true"
+    prometheus.io/port: "9464"
+    prometheus.io/path: /metrics
+    {{- end }}
 spec:
   automountServiceAccountToken: false
   enableServiceLinks: false
@@ -82,6 +87,13 @@ spec:
       envFrom: [{secretRef: {name: {{ .root.Values.existingSecret }}}}]
       env:
         - {name: OFFPEAK_CONFIG, value: /etc/offpeak/offpeak.yaml}
+        {{- /* Without them a pod would keep a database and blobs of its own, and lose them with its end. */}}
+        {{- range $key := list "database" "blobs" }}
+        {{- if not (hasKey $.root.Values.config $key) }}
+        - name: OFFPEAK_{{ upper $key }}
+          valueFrom: {secretKeyRef: {name: {{ $.root.Values.existingSecret }}, key: OFFPEAK_{{ upper $key }}}}
+        {{- end }}
+        {{- end }}
         {{- if .root.Values.caBundle.configMap }}
         - {name: NODE_EXTRA_CA_CERTS, value: /etc/offpeak-ca/{{ .root.Values.caBundle.key }}}
         {{- end }}
