@@ -794,7 +794,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.reload()
     await page.getByRole('heading', { name: 'What it would cost' }).waitFor()
     assert.equal(await page.getByLabel('Name').inputValue(), 'Cities')
-    await page.getByLabel('Metadata').fill('run = nightly; note=a=b; name=Towns; entity=team:maps')
+    await page.getByLabel('Metadata').fill('run = nightly; note=a=b; urgent; name=Towns; entity=team:maps')
     await page.getByRole('button', { name: 'Create batch' }).click()
     await page.getByRole('heading', { name: 'Cities', level: 1 }).waitFor()
     const { data } = await service.json<List<{ id: string; name: string; metadata: object }>>(
@@ -802,7 +802,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       '/v1/batches?search=Cities',
     )
     assert.deepEqual(data[0]?.metadata, {
-      ...{ name: 'Cities', run: 'nightly', note: 'a=b', entity: 'team:maps' },
+      ...{ name: 'Cities', run: 'nightly', note: 'a=b', urgent: '', entity: 'team:maps' },
     })
     const { input } = await service.json<{ input: { custom_id: string; body: unknown } }>(
       'GET',

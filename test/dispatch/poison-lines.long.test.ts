@@ -90,10 +90,10 @@ test('a few such lines among many of one batch end after a few attempts, while t
   // Lines are sent in the order of their contents. Answers to lines sent later show that the server was up; without
   // any, broken connections may be those of a server that went down, and are waited for.
   const fine = (i: number): string => (i < 200 ? `fine${i}` : `z${i}`)
-  const names = Array.from({ length: 400 }, (_, i) => (i % 40 === 7 ? `poison${i}` : fine(i)))
+  const names = Array.from({ length: 2_000 }, (_, i) => (i % 200 === 7 ? `poison${i}` : fine(i)))
   const { id } = await create(service, names)
-  assert.deepEqual((await service.ended(id)).request_counts, { total: 400, completed: 390, failed: 10 })
-  assert.ok(upstream.calls.length < 390 + 10 * 8)
+  assert.deepEqual((await service.ended(id)).request_counts, { total: 2_000, completed: 1_990, failed: 10 })
+  assert.ok(upstream.calls.length < 1_990 + 10 * 8)
 })
 
 test('a batch that begins with a hundred such lines gets to the others', async () => {
