@@ -171,7 +171,8 @@ function orderOf(
     ['name', name.trim()],
     ['entity', entity.trim()],
   ] as const
-  const given = [...pairs, ...named].filter(([key, text]) => key !== '' && text !== '')
+  // A word without `=` is a key without a value.
+  const given = [...pairs.filter((pair) => pair.join('') !== ''), ...named.filter(([_, text]) => text !== '')]
   return {
     input_file_id: file.id,
     endpoint,
