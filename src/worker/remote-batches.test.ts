@@ -722,6 +722,21 @@ test('lines that a crash left on their way to a batch API reserve nothing while 
   assert.deepEqual(api.batches[0]!.contents, ['l1', 'l2'])
 })
 
+test('lines that a crash left on their way to a batch API are not handed over just before the window ends', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 2, ...SHORT })
+  const { api, remote, store, clock } = world
+  const [run] = await world.open()
+  for (const position of [0, 1])
+    for (const state of [UNSUBMITTED, REMOTE]) run!.move(position, state, 'it is handed over')
+  const row = await remoteRows(world).intend(run!, remote, [0, 1])
+  await store.write((tx) => releaseChunk(tx, run!.claim))
+  const { expires_at } = await world.batch()
+  await clock.advance(expires_at - clock.now() - 4_000)
+  await world.worker.start()
+  await clock.advance(10_000)
+  assert.deepEqual([world.ended, api.batches.length, await api.findFile(row!.id)], [['expired'], 0, null])
+})
+
 test('a batch API that answers nothing any more delays no look at another one', async () => {
   const [silent, other] = [new FakeBatchApi(), new FakeBatchApi()]
   await using world = await workerWorld({

@@ -32,7 +32,7 @@ import type { LimitGate } from '../../gates/limits/limit-gate.ts'
 import type { Pauses } from '../../gates/pauses.ts'
 import type { Run } from '../../run.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
-import { recallAt, type Until } from './deadline.ts'
+import { lastCallAt, recallAt, type Until } from './deadline.ts'
 import type { RemoteRows } from './rows.ts'
 
 /** The time in ms from a batch's creation to its first poll. */
@@ -247,11 +247,12 @@ export class Creations {
     }
   }
 
-  /** Whether a pause, a limit or a fault keeps the lines back: they are placed as other lines are. */
+  /** Whether a pause, a limit, a fault or the end of the window keeps the lines back: they are placed as other lines are. */
   async #mayNotBeSent(creation: Creation): Promise<boolean> {
     const { run, row } = creation
-    const { pauses, limits } = this.#options
-    if (hasFaults(creation) || pauses.covers(run, row.model)) return true
+    const { pauses, limits, clock } = this.#options
+    if (hasFaults(creation) || pauses.covers(run, row.model) || clock.now() >= lastCallAt(run.batch))
+      return true
     return await limits.isOver(run, row.day)
   }
 
